@@ -38,6 +38,8 @@ impl StreamCode {
     pub const ABANDONED: Self = Self(2);
     /// The peer broke the protocol on this stream.
     pub const PROTOCOL: Self = Self(3);
+    /// The worker takes no new calls; it did not act on this one.
+    pub const REFUSED: Self = Self(4);
 }
 
 /// Why a read or a write on a stream failed.

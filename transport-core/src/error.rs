@@ -1,5 +1,6 @@
 //! [`TransportError`]: what went wrong between two peers, where, and whether the request may have arrived.
 
+use datafusion::common::DataFusionError;
 use std::fmt;
 use std::sync::Arc;
 
@@ -18,6 +19,8 @@ pub enum ErrorKind {
     ConnectionLost,
     /// The peer closed the connection on purpose, with a reason.
     Closed,
+    /// The peer cut one stream, or cancelled the call, while the connection lives.
+    Aborted,
     /// The peer broke the protocol, for example a stream that ended without its terminal message.
     Protocol,
     /// The peer refuses new calls because it is shutting down.
@@ -63,6 +66,7 @@ impl TransportError {
             ErrorKind::Timeout
             | ErrorKind::ConnectionLost
             | ErrorKind::Closed
+            | ErrorKind::Aborted
             | ErrorKind::Protocol => Delivery::Unknown,
         };
         Self(Arc::new(Inner {
@@ -133,6 +137,7 @@ impl fmt::Display for TransportError {
             ErrorKind::Timeout => "timed out",
             ErrorKind::ConnectionLost => "connection lost",
             ErrorKind::Closed => "connection closed by peer",
+            ErrorKind::Aborted => "stream aborted by peer",
             ErrorKind::Protocol => "protocol violation by peer",
             ErrorKind::ShuttingDown => "worker is shutting down",
         };
@@ -153,3 +158,10 @@ impl fmt::Debug for TransportError {
 }
 
 impl std::error::Error for TransportError {}
+
+impl From<TransportError> for DataFusionError {
+    /// The error stays whole inside `External`: callers can downcast to it and ask for its kind and delivery.
+    fn from(err: TransportError) -> Self {
+        Self::External(Box::new(err))
+    }
+}

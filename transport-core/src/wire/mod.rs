@@ -3,8 +3,15 @@
 //! Everything here turns values into bytes and bytes into values. Decoders take what a peer sent: they never panic,
 //! never allocate more than a small multiple of what was received, and name the field they could not accept.
 
+pub mod batch;
+pub mod call;
+pub mod coordinator;
 pub mod error;
+pub mod frame;
+pub mod headers;
 pub mod metrics;
+pub mod plan;
+pub mod worker_info;
 
 use std::fmt;
 

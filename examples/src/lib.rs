@@ -1,0 +1,34 @@
+//! Programs that run distributed SQL over the transports, and the parts they are made of.
+//!
+//! - [`worker`]: serves a worker on every transport under one port number.
+//! - [`query`]: runs SQL on a set of workers.
+//! - [`local_cluster`]: starts worker processes, generates TPC-H data, runs queries and compares
+//!   transports.
+//!
+//! Each program is a module with its arguments and a `run` function; its file in `src/bin` only
+//! calls it. What other packages may want as well: [`tpch`] (data and queries), [`compare`] (are two
+//! results equal), [`cluster`] and [`worker_process`] (workers in processes of their own).
+//!
+//! To see how a coordinator and a worker are wired, read `transports.rs`: it is the only file
+//! that knows which transports there are.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod compare;
+pub mod execution;
+mod grpc_server;
+pub mod local_cluster;
+pub mod matrix;
+pub mod output;
+pub mod program;
+pub mod query;
+pub mod session;
+pub mod tables;
+pub mod tls;
+pub mod tpch;
+pub mod traffic;
+pub mod transports;
+pub mod units;
+pub mod worker;
+pub mod worker_process;
+pub mod workers;

@@ -1,0 +1,259 @@
+//! The `local-cluster` program.
+
+mod args;
+mod report;
+
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, anyhow};
+use indicatif::{ProgressBar, ProgressStyle};
+
+pub use args::LocalClusterArgs;
+
+use crate::{
+    cluster::Cluster,
+    execution,
+    matrix::{Engine, Matrix, NamedQuery},
+    program::interruptible,
+    query::print_plan,
+    tables::Table,
+    tpch,
+    transports::Kind,
+};
+use report::Report;
+
+/// Starts the workers, runs what was asked for, and stops the workers.
+///
+/// # Errors
+/// When a query failed or results differ; the workers are stopped all the same.
+pub async fn run(args: LocalClusterArgs) -> Result<()> {
+    interruptible(async {
+        let queries = args.queries()?;
+        let tables = args.tables().await?;
+        let mut worker_args: Vec<OsString> = Vec::new();
+        if let Some(bytes) = args.memory_limit {
+            worker_args.extend(["--memory-limit".into(), bytes.to_string().into()]);
+        }
+        let workers = args.workers.get();
+        let mut cluster = Cluster::start(workers, args.transport, &worker_args).await?;
+        let urls: Vec<_> = cluster
+            .urls()
+            .iter()
+            .map(|url| url.as_str().to_owned())
+            .collect();
+        args.note(&format!("{workers} workers: {}", urls.join(" ")));
+        let ended = match args.compare {
+            true => args.compare(&cluster, &queries, &tables).await,
+            false => args.run_queries(&cluster, &queries, &tables).await,
+        };
+        let mut report = ended.map_err(|error| with_deaths(error, cluster.deaths()))?;
+        if args.serve {
+            args.serve(&cluster, &tables).await?;
+        }
+        report.peers = cluster.stop().await?;
+        report.finish(&args)
+    })
+    .await
+}
+
+impl LocalClusterArgs {
+    /// Runs the queries on the chosen transport; rows are printed as they come.
+    async fn run_queries(
+        &self,
+        cluster: &Cluster,
+        queries: &[NamedQuery],
+        tables: &[Table],
+    ) -> Result<Report> {
+        let session =
+            self.session()
+                .distributed(cluster.network(), self.transport, cluster.urls())?;
+        register(tables, &session).await?;
+        let request = self.request();
+        let mut report = Report::new();
+        for query in queries {
+            let failed = || format!("{} failed on {}", query.name, self.transport);
+            let statement = execution::parse(&query.sql)?
+                .pop_front()
+                .context("no statement")?;
+            if self.explain {
+                let plan = execution::explain(&session, statement)
+                    .await
+                    .with_context(failed)?;
+                print_plan(self.format, &plan)?;
+                continue;
+            }
+            let (result, plan) = request
+                .execute(&session, statement)
+                .await
+                .with_context(failed)?;
+            report.add(self, query, &result, plan).await?;
+        }
+        Ok(report)
+    }
+
+    /// Runs the queries on a single node and on every transport.
+    async fn compare(
+        &self,
+        cluster: &Cluster,
+        queries: &[NamedQuery],
+        tables: &[Table],
+    ) -> Result<Report> {
+        let options = self.session();
+        let mut engines = vec![Engine {
+            name: "single",
+            session: options.single_node()?,
+        }];
+        for kind in Kind::ALL {
+            let session = options.distributed(cluster.network(), kind, cluster.urls())?;
+            engines.push(Engine {
+                name: kind.name(),
+                session,
+            });
+        }
+        for engine in &engines {
+            register(tables, &engine.session).await?;
+        }
+        let repeat = self.repeat.get();
+        let progress = progress_bar("comparing", queries.len() * engines.len() * repeat);
+        let matrix = Matrix::run(&engines, queries, repeat, &self.request(), &progress).await;
+        progress.finish_and_clear();
+        let matrix = matrix?;
+        Ok(Report::of_matrix(matrix))
+    }
+
+    /// Leaves the workers running until ctrl-c, and says how to use them.
+    async fn serve(&self, cluster: &Cluster, tables: &[Table]) -> Result<()> {
+        let urls: Vec<_> = cluster
+            .urls()
+            .iter()
+            .map(|url| url.as_str().to_owned())
+            .collect();
+        let tables: Vec<_> = tables
+            .iter()
+            .map(|table| format!(" \\\n    --table {}={}", table.name, table.path.display()))
+            .collect();
+        writeln!(
+            io::stderr(),
+            "the workers stay until ctrl-c; to use them:\n  query --workers {} --dev-tls {}{} \\\n    'SQL'",
+            urls.join(","),
+            cluster.identity_dir().display(),
+            tables.concat(),
+        )?;
+        Ok(tokio::signal::ctrl_c().await?)
+    }
+
+    /// The tables named on the command line, or else the TPC-H ones, generated if need be.
+    async fn tables(&self) -> Result<Vec<Table>> {
+        if !self.tables.is_empty() {
+            return Ok(self.tables.clone());
+        }
+        let dir = self.data.clone().map_or_else(default_data_dir, Ok)?;
+        let scale = self.scale;
+        let progress = progress_bar("generating TPC-H data (rows)", 0);
+        let dataset = tokio::task::spawn_blocking({
+            let progress = progress.clone();
+            move || {
+                tpch::generate(&dir, scale, &|done, total| {
+                    progress.set_length(total);
+                    progress.set_position(done);
+                })
+            }
+        })
+        .await?;
+        progress.finish_and_clear();
+        let dataset =
+            dataset.context("cannot generate the TPC-H tables: see --data and --scale")?;
+        let verb = if dataset.generated() {
+            "generated in"
+        } else {
+            "found in"
+        };
+        self.note(&format!(
+            "TPC-H data at scale {scale} {verb} {}",
+            dataset.dir().display()
+        ));
+        let table = |(name, path): (&str, PathBuf)| Table {
+            name: name.to_owned(),
+            path,
+        };
+        Ok(dataset.tables().map(table).collect())
+    }
+
+    /// Says something that is not a result.
+    fn note(&self, text: &str) {
+        if !self.quiet {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+}
+
+async fn register(tables: &[Table], session: &datafusion::prelude::SessionContext) -> Result<()> {
+    for table in tables {
+        table.register(session).await?;
+    }
+    Ok(())
+}
+
+/// Below the build directory of this executable if it has one, else below the temporary directory.
+fn default_data_dir() -> Result<PathBuf> {
+    let program = env::current_exe().context("cannot find this program's own file")?;
+    let target = program
+        .ancestors()
+        .skip(1)
+        .find(|dir| dir.join("CACHEDIR.TAG").is_file());
+    Ok(match target {
+        Some(target) => target.join("tpch"),
+        None => Path::new(&env::temp_dir()).join("datafusion-transport-tpch"),
+    })
+}
+
+fn progress_bar(what: &'static str, length: usize) -> ProgressBar {
+    let progress = match io::stderr().is_terminal() {
+        true => ProgressBar::new(length as u64),
+        false => ProgressBar::hidden(),
+    };
+    let style = ProgressStyle::with_template("{prefix} {wide_bar} {human_pos}/{human_len} {msg}");
+    progress
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        .with_prefix(what)
+}
+
+fn with_deaths(error: anyhow::Error, deaths: Vec<String>) -> anyhow::Error {
+    match deaths.is_empty() {
+        true => error,
+        false => error.context(deaths.join("\n")),
+    }
+}
+
+/// What makes the program fail although everything ran.
+fn differences(problems: &[String]) -> Result<()> {
+    match problems {
+        [] => Ok(()),
+        problems => Err(anyhow!(
+            "results are not equal:\n  {}",
+            problems.join("\n  ")
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_errors() {
+        assert!(differences(&[]).is_ok());
+        assert!(differences(&["q1: x".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn deaths_come_first() {
+        let error = with_deaths(anyhow!("query failed"), vec!["a worker died".to_owned()]);
+        assert_eq!(format!("{error:#}"), "a worker died: query failed");
+    }
+}

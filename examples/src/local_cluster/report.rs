@@ -1,0 +1,133 @@
+//! What `local-cluster` prints.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::{args::LocalClusterArgs, differences};
+use crate::{
+    execution::{Execution, PlanShape},
+    matrix::{Matrix, NamedQuery},
+    output::{Format, rows_as_json, write_result},
+    traffic::{self, Peer},
+    units::milliseconds,
+};
+
+/// Collects what is printed at the end. Rows for people and CSV are printed as they come; JSON is
+/// one document at the end.
+pub(super) struct Report {
+    queries: Vec<Value>,
+    query_time: Duration,
+    matrix: Option<Matrix>,
+    pub(super) peers: Vec<Peer>,
+}
+
+impl Report {
+    pub(super) fn new() -> Self {
+        Self {
+            queries: Vec::new(),
+            query_time: Duration::ZERO,
+            matrix: None,
+            peers: Vec::new(),
+        }
+    }
+
+    pub(super) fn of_matrix(matrix: Matrix) -> Self {
+        Self {
+            matrix: Some(matrix),
+            ..Self::new()
+        }
+    }
+
+    /// One query has ended.
+    pub(super) async fn add(
+        &mut self,
+        args: &LocalClusterArgs,
+        query: &NamedQuery,
+        result: &Execution,
+        plan: Option<String>,
+    ) -> Result<()> {
+        let shape = result.shape().await?;
+        self.query_time += result.elapsed();
+        let mut stdout = io::stdout().lock();
+        match (args.format, &plan) {
+            (Format::Json, plan) => {
+                let rows: Value = serde_json::from_str(&rows_as_json(result)?)?;
+                self.queries.push(json!({
+                    "query": query.name,
+                    "row_count": result.row_count(),
+                    "ms": milliseconds(result.elapsed()),
+                    "stages": shape.stages,
+                    "tasks": shape.tasks,
+                    "rows": plan.is_none().then_some(rows),
+                    "plan": plan,
+                }));
+                return Ok(());
+            }
+            (_, Some(plan)) => writeln!(stdout, "{}", plan.trim_end())?,
+            (format, None) => write_result(&mut stdout, format, result)?,
+        }
+        drop(stdout);
+        args.say(&summary(query, result, shape))
+    }
+
+    /// Everything has ended: prints what is left to print, and fails if results differ.
+    pub(super) fn finish(self, args: &LocalClusterArgs) -> Result<()> {
+        let mut stdout = io::stdout().lock();
+        if let Some(matrix) = &self.matrix {
+            match args.format {
+                Format::Json => writeln!(stdout, "{:#}", matrix.to_json())?,
+                _ => writeln!(stdout, "{}", matrix.display())?,
+            }
+            return differences(&matrix.problems());
+        }
+        if args.explain {
+            return Ok(());
+        }
+        if args.format == Format::Json {
+            let peers: Vec<_> = self.peers.iter().map(Peer::to_json).collect();
+            let report = json!({
+                "transport": args.transport.name(),
+                "workers": args.workers,
+                "queries": self.queries,
+                "total_ms": milliseconds(self.query_time),
+                "peers": peers,
+            });
+            writeln!(stdout, "{report:#}")?;
+            return Ok(());
+        }
+        drop(stdout);
+        args.say(&format!(
+            "\nWhat the transport ({}) did:\n{}",
+            args.transport,
+            traffic::display(&self.peers)
+        ))
+    }
+}
+
+fn summary(query: &NamedQuery, result: &Execution, shape: PlanShape) -> String {
+    format!(
+        "{}: {} rows in {} ms; {} tasks in {} stages on workers",
+        query.name,
+        result.row_count(),
+        milliseconds(result.elapsed()),
+        shape.tasks,
+        shape.stages,
+    )
+}
+
+impl LocalClusterArgs {
+    /// Prints something that belongs to the results when people read them, but would spoil CSV.
+    fn say(&self, text: &str) -> Result<()> {
+        match (self.quiet, self.format) {
+            (true, _) => {}
+            (false, Format::Table) => writeln!(io::stdout(), "{text}")?,
+            (false, _) => writeln!(io::stderr(), "{text}")?,
+        }
+        Ok(())
+    }
+}

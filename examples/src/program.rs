@@ -1,0 +1,144 @@
+//! What the three programs have in common: runtime, log, signals, errors, exit codes.
+
+use std::{
+    fmt,
+    future::Future,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    output,
+    worker::{self, WorkerArgs},
+};
+
+/// The query or the comparison failed.
+pub const EXIT_FAILED: u8 = 1;
+/// The command line asks for something impossible.
+pub const EXIT_USAGE: u8 = 2;
+
+/// Stack per thread. Planning is deeply recursive, and unoptimised builds use large frames.
+const THREAD_STACK_BYTES: usize = 16 * 1024 * 1024;
+
+/// An error in how a program was called, as opposed to one in what it then did.
+#[derive(Debug)]
+struct UsageError(String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// An error that makes the program end with [`EXIT_USAGE`].
+pub fn usage(message: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(UsageError(message.into()))
+}
+
+/// Runs `work` on a multi-thread runtime, with the log going to standard error; reports its error
+/// there too, and turns it into an exit code.
+pub fn run(log_filter: &str, work: impl Future<Output = Result<()>> + Send + 'static) -> ExitCode {
+    match start_log(log_filter).and_then(|()| block_on(work)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has what it wanted.
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&error);
+            match error.is::<UsageError>() {
+                true => ExitCode::from(EXIT_USAGE),
+                false => ExitCode::from(EXIT_FAILED),
+            }
+        }
+    }
+}
+
+/// Runs `work` until it ends, or until ctrl-c is pressed, which drops it and is an error.
+///
+/// # Errors
+/// Those of `work`, or that it was interrupted.
+pub async fn interruptible<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::select! {
+        result = work => result,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    }
+}
+
+/// Resolves when the process is asked to end: ctrl-c, or SIGTERM where there is such a thing.
+pub async fn termination() -> &'static str {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            return tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = tokio::signal::ctrl_c() => "ctrl-c",
+            };
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
+    "ctrl-c"
+}
+
+fn start_log(filter: &str) -> Result<()> {
+    let filter = EnvFilter::try_new(filter).map_err(|error| {
+        usage(format!(
+            "--log {filter}: {error}; try info or warn,quinn=debug"
+        ))
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .try_init()
+        .map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
+}
+
+fn block_on(work: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_stack_size(THREAD_STACK_BYTES)
+        .build()
+        .context("cannot start the runtime")?;
+    // Spawned, so that it has the runtime's stack size rather than the main thread's.
+    let result = runtime.block_on(async { tokio::spawn(work).await });
+    // Blocking reads (a terminal's standard input) must not hold up the end.
+    runtime.shutdown_background();
+    result.context("the program stopped at an internal error; please report it")?
+}
+
+/// Prints an error with its causes, leaving out those that the text before already quotes.
+fn report(error: &anyhow::Error) {
+    let mut stderr = io::stderr().lock();
+    let mut said = error.to_string();
+    let _ = writeln!(stderr, "error: {said}");
+    for cause in error.chain().skip(1) {
+        let text = cause.to_string();
+        if !said.contains(&text) {
+            let _ = writeln!(stderr, "  because: {text}");
+            said.push_str(&text);
+        }
+    }
+}
+
+/// The hidden first argument with which a program runs a worker instead of itself.
+pub const WORKER_COMMAND: &str = "__worker";
+
+/// If this process was started by a [`crate::cluster::Cluster`] to be one of its workers, runs the
+/// worker and returns its exit code.
+///
+/// That way a program that starts workers needs no other executable beside it.
+pub fn worker_if_asked() -> Option<ExitCode> {
+    let mut args = std::env::args_os();
+    let program = args.next()?;
+    if args.next()? != WORKER_COMMAND {
+        return None;
+    }
+    let args = WorkerArgs::parse_from(std::iter::once(program).chain(args));
+    Some(run(&args.log.clone(), worker::run(args)))
+}

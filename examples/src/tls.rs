@@ -1,0 +1,151 @@
+//! Where certificates come from.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+
+use crate::program::usage;
+
+/// Certificate options of every program.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct TlsOptions {
+    /// PEM file with the certificate that this program shows its peers
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// PEM file with the private key of --tls-cert
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// PEM file with the authority that signs the peers' certificates
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+
+    /// Directory of a development identity: made on first use, for trying things out only
+    ///
+    /// Programs that share the directory trust each other. Without any certificate option a
+    /// directory of the current user below the system's temporary directory is used.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["tls_cert", "tls_ca"])]
+    pub dev_tls: Option<PathBuf>,
+}
+
+/// A checked choice of certificates.
+#[derive(Debug, Clone)]
+pub enum Tls {
+    /// PEM files.
+    Files {
+        /// Certificate and key that this process shows.
+        identity: Option<(PathBuf, PathBuf)>,
+        /// The authority that signs the peers' certificates.
+        authority: PathBuf,
+    },
+    /// A self-signed identity in a directory.
+    Development {
+        /// The directory.
+        dir: PathBuf,
+    },
+}
+
+impl TlsOptions {
+    /// Checks the options and fills in the default.
+    ///
+    /// # Errors
+    /// When an option is missing, or the default directory belongs to somebody else.
+    pub fn resolve(&self) -> Result<Tls> {
+        if let Some(dir) = &self.dev_tls {
+            return Ok(Tls::Development { dir: dir.clone() });
+        }
+        let identity = self.tls_cert.clone().zip(self.tls_key.clone());
+        match (&self.tls_ca, identity) {
+            (Some(authority), identity) => Ok(Tls::Files {
+                identity,
+                authority: authority.clone(),
+            }),
+            (None, Some(_)) => Err(usage(
+                "--tls-cert needs --tls-ca: the authority that signs the peers' certificates",
+            )),
+            (None, None) => Ok(Tls::Development { dir: user_dir()? }),
+        }
+    }
+}
+
+/// The current user's directory for a development identity, created if missing.
+fn user_dir() -> Result<PathBuf> {
+    let user = env::var("USER")
+        .or_else(|_| env::var("USERNAME"))
+        .unwrap_or_default();
+    let user: String = user.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+    let dir = env::temp_dir().join(format!("datafusion-transport-dev-tls-{user}"));
+    create_private(&dir).with_context(|| {
+        format!(
+            "cannot use {} for a development identity: name another with --dev-tls",
+            dir.display()
+        )
+    })?;
+    Ok(dir)
+}
+
+/// Creates a directory that only the current user can read, or checks that an existing one is.
+#[cfg(unix)]
+fn create_private(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
+    }
+    // Anybody may create files in the temporary directory: a new file shows who we are.
+    let found = fs::symlink_metadata(dir)?;
+    let own = tempfile::tempfile()?.metadata()?;
+    anyhow::ensure!(
+        found.is_dir() && found.uid() == own.uid(),
+        "it belongs to another user"
+    );
+    anyhow::ensure!(found.mode() & 0o022 == 0, "other users may write in it");
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn create_private(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_needs_an_authority() {
+        let file = || Some(PathBuf::from("x.pem"));
+        let options = TlsOptions {
+            tls_cert: file(),
+            tls_key: file(),
+            ..Default::default()
+        };
+        assert!(options.resolve().is_err());
+        let options = TlsOptions {
+            tls_ca: file(),
+            ..Default::default()
+        };
+        assert!(matches!(
+            options.resolve(),
+            Ok(Tls::Files { identity: None, .. })
+        ));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_directory_that_others_can_write_is_refused() -> Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        let parent = tempfile::tempdir()?;
+        let dir = parent.path().join("identity");
+        create_private(&dir)?;
+        create_private(&dir)?;
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o777))?;
+        assert!(create_private(&dir).is_err());
+        Ok(())
+    }
+}

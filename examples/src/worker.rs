@@ -1,0 +1,240 @@
+//! The `worker` program.
+
+use std::{
+    io::{self, Write},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use datafusion::execution::{
+    memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, TrackConsumersPool},
+    runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
+};
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+use url::Url;
+
+use crate::{
+    program::termination,
+    tls::TlsOptions,
+    traffic::Peer,
+    transports::{Kind, Network, Serving, WorkerOptions},
+    units::{parse_bytes, parse_duration},
+    workers::parse_worker_url,
+};
+
+/// What a worker prints before its URL once it takes queries.
+pub const READY: &str = "ready ";
+
+/// How many consumers of memory an out-of-memory error names.
+const NAMED_CONSUMERS: std::num::NonZeroUsize = std::num::NonZeroUsize::MIN.saturating_add(4);
+
+const EXAMPLES: &str = "\
+Examples:
+  Three workers on one machine, for trying things out (they share a development identity):
+    worker --listen 127.0.0.1:8081 &
+    worker --listen 127.0.0.1:8082 &
+    worker --listen 127.0.0.1:8083 &
+    query --workers 127.0.0.1:8081,127.0.0.1:8082,127.0.0.1:8083 \\
+          --table trips=/data/trips.parquet 'select count(*) from trips'
+
+  A worker of a real cluster, with mutual TLS and a memory limit:
+    worker --listen 0.0.0.0:8080 --memory-limit 16GiB --mutual-tls \\
+           --tls-cert worker.pem --tls-key worker.key --tls-ca ca.pem
+
+A worker runs any plan that it is sent. Outside of a trusted network use --mutual-tls, and
+--transports quic: the reference gRPC transport has no TLS here.
+
+Exit codes: 0 shut down as asked, 1 failed, 2 wrong use.";
+
+/// Run a worker: it executes its part of distributed queries
+///
+/// One port number serves every transport: QUIC on UDP, the engine's own gRPC on TCP. The worker
+/// prints `ready URL` on standard output once it takes queries, and logs to standard error. On
+/// ctrl-c or SIGTERM it takes no more queries and lets running ones end. Tables are read by the
+/// workers themselves: their files must be at the same path on every one.
+#[derive(Parser, Debug, Clone)]
+#[command(name = "worker", version, after_long_help = EXAMPLES)]
+pub struct WorkerArgs {
+    /// Address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+
+    /// URL to announce, where others reach this worker under another name
+    #[arg(long, value_name = "URL", value_parser = parse_worker_url)]
+    pub advertise: Option<Url>,
+
+    /// Transports to serve
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "quic,grpc"
+    )]
+    pub transports: Vec<Kind>,
+
+    /// Certificates.
+    #[command(flatten)]
+    pub tls: TlsOptions,
+
+    /// Refuse peers that have no certificate signed by --tls-ca
+    #[arg(long, requires = "tls_ca")]
+    pub mutual_tls: bool,
+
+    /// Memory that queries may use together, such as 2GiB [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory_limit: Option<usize>,
+
+    /// How queries share --memory-limit
+    #[arg(long, value_name = "POLICY", default_value = "fair")]
+    pub memory_policy: MemoryPolicy,
+
+    /// How long running queries may take to end when the worker is asked to stop
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    pub shutdown_deadline: Duration,
+
+    /// What to log: a level, or a list such as warn,datafusion_transport_core=debug
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub log: String,
+
+    /// File to write the worker's URL to once it takes queries
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+
+    /// At the end, print one line of JSON about the connections to other workers
+    #[arg(long)]
+    pub stats: bool,
+
+    /// End when standard input ends: a parent process that dies leaves no worker behind
+    #[arg(long)]
+    pub stop_with_stdin: bool,
+}
+
+/// How queries share a worker's memory.
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryPolicy {
+    /// An even share for each operator that can spill to disk
+    Fair,
+    /// First come, first served
+    Greedy,
+}
+
+/// Runs a worker until it is asked to stop.
+///
+/// # Errors
+/// When it cannot start, or a server failed.
+pub async fn run(args: WorkerArgs) -> Result<()> {
+    let tls = args.tls.resolve()?;
+    let default = args.transports.first().copied().unwrap_or(Kind::Quic);
+    let network = Network::new(default, &tls)?;
+    let worker = WorkerOptions {
+        runtime: args.runtime_env()?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        mutual_tls: args.mutual_tls,
+        names: args
+            .advertise
+            .iter()
+            .filter_map(Url::host_str)
+            .map(str::to_owned)
+            .collect(),
+    };
+    let serving = network.serve(args.listen, &args.transports, worker).await?;
+    let url = args.url(&serving)?;
+    args.announce(&url)?;
+
+    let reason = args.until_stopped().await;
+    tracing::info!(reason, deadline = ?args.shutdown_deadline, "shutting down");
+    let peers = network.peers(url.as_str());
+    let ended = serving.shutdown(args.shutdown_deadline).await;
+    network.shutdown().await;
+    if args.stats {
+        let peers: Vec<_> = peers.iter().map(Peer::to_json).collect();
+        print_line(&json!({ "worker": url.as_str(), "peers": peers }).to_string())?;
+    }
+    ended
+}
+
+impl WorkerArgs {
+    fn runtime_env(&self) -> Result<Arc<RuntimeEnv>> {
+        let mut builder = RuntimeEnvBuilder::new();
+        if let Some(bytes) = self.memory_limit {
+            builder = builder.with_memory_pool(match self.memory_policy {
+                MemoryPolicy::Fair => named(FairSpillPool::new(bytes)),
+                MemoryPolicy::Greedy => named(GreedyMemoryPool::new(bytes)),
+            });
+        }
+        Ok(builder.build_arc()?)
+    }
+
+    fn url(&self, serving: &Serving) -> Result<Url> {
+        match &self.advertise {
+            Some(url) => Ok(url.clone()),
+            None => Ok(Url::parse(&format!("http://{}", serving.address()))?),
+        }
+    }
+
+    fn announce(&self, url: &Url) -> Result<()> {
+        // Without the slash that a URL's text ends with: it's there to be copied.
+        let text = url.as_str().trim_end_matches('/');
+        let transports: Vec<_> = self.transports.iter().map(|kind| kind.name()).collect();
+        tracing::info!(url = text, transports = transports.join(","), "ready");
+        if let Some(file) = &self.ready_file {
+            std::fs::write(file, format!("{text}\n"))
+                .with_context(|| format!("cannot write --ready-file {}", file.display()))?;
+        }
+        print_line(&format!("{READY}{text}"))
+    }
+
+    async fn until_stopped(&self) -> &'static str {
+        match self.stop_with_stdin {
+            true => tokio::select! {
+                reason = termination() => reason,
+                () = end_of_stdin() => "end of standard input",
+            },
+            false => termination().await,
+        }
+    }
+}
+
+fn named<P: MemoryPool + 'static>(pool: P) -> Arc<dyn MemoryPool> {
+    Arc::new(TrackConsumersPool::new(pool, NAMED_CONSUMERS))
+}
+
+async fn end_of_stdin() {
+    let mut stdin = tokio::io::stdin();
+    let mut buffer = [0; 64];
+    while matches!(stdin.read(&mut buffer).await, Ok(read) if read > 0) {}
+}
+
+fn print_line(line: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}")?;
+    stdout.flush()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        WorkerArgs::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults() -> Result<()> {
+        let args = WorkerArgs::try_parse_from(["worker"])?;
+        assert_eq!(args.transports, [Kind::Quic, Kind::Grpc]);
+        assert!(WorkerArgs::try_parse_from(["worker", "--transports", "smoke"]).is_err());
+        assert!(WorkerArgs::try_parse_from(["worker", "--mutual-tls"]).is_err());
+        assert!(WorkerArgs::try_parse_from(["worker", "--tls-cert", "x"]).is_err());
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! A fixed list of workers.
+
+use datafusion::common::{DataFusionError, exec_err};
+use datafusion_distributed::WorkerResolver;
+use url::Url;
+
+/// Resolves to the same URLs every time.
+#[derive(Debug, Clone)]
+pub struct FixedWorkers(Vec<Url>);
+
+impl FixedWorkers {
+    /// The workers at `urls`.
+    pub fn new(urls: Vec<Url>) -> Self {
+        Self(urls)
+    }
+}
+
+impl WorkerResolver for FixedWorkers {
+    fn get_urls(&self) -> Result<Vec<Url>, DataFusionError> {
+        match self.0.is_empty() {
+            true => exec_err!("no workers are known: name at least one with --workers"),
+            false => Ok(self.0.clone()),
+        }
+    }
+}
+
+/// Parses a worker's URL; `host:port` is short for `http://host:port`.
+///
+/// # Errors
+/// A sentence that says what would be accepted.
+pub fn parse_worker_url(text: &str) -> Result<Url, String> {
+    let text = text.trim();
+    let with_scheme = match text.contains("://") {
+        true => text.to_owned(),
+        false => format!("http://{text}"),
+    };
+    let url = Url::parse(&with_scheme)
+        .map_err(|error| format!("{error}: expected a URL such as http://127.0.0.1:8080"))?;
+    match (url.host_str(), url.port()) {
+        (Some(_), Some(_)) => Ok(url),
+        _ => Err("host or port missing: expected a URL such as http://127.0.0.1:8080".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let text = |url: &str| parse_worker_url(url).map(|url| url.to_string());
+        assert_eq!(
+            text("127.0.0.1:8080").as_deref(),
+            Ok("http://127.0.0.1:8080/")
+        );
+        assert_eq!(text("http://db-1:8080").as_deref(), Ok("http://db-1:8080/"));
+        assert_eq!(text("[::1]:9").as_deref(), Ok("http://[::1]:9/"));
+        for bad in ["", "host", "http://", "http://host", "host:99999"] {
+            assert!(text(bad).is_err(), "{bad}");
+        }
+    }
+}

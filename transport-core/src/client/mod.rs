@@ -1,0 +1,13 @@
+//! The generic client: `WorkerChannel` over any connection.
+
+mod channel;
+mod coordinator;
+mod credit;
+mod execute;
+mod metrics;
+mod partition;
+mod pool;
+
+pub(crate) use channel::PooledResolver;
+pub use pool::{PeerStats, PoolOptions};
+pub(crate) use pool::Pool;

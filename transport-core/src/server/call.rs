@@ -1,0 +1,132 @@
+//! One call: reads its request on the I/O runtime and hands it to the query runtime.
+
+use crate::connection::{BiStream, StreamClass, StreamCode};
+use crate::error::TransportError;
+use crate::framed::{FrameReader, FrameWriter};
+use crate::server::ServerState;
+use crate::server::coordinator::serve_coordinator;
+use crate::server::partition::{PartitionCall, serve_partition, serve_release};
+use crate::wire::batch::panic_text;
+use crate::wire::call::{Call, decode_call};
+use crate::wire::error::encode_error;
+use crate::wire::frame::FrameKind;
+use crate::wire::worker_info::encode_worker_info;
+use datafusion::common::{DataFusionError, Result};
+use futures::FutureExt;
+use prost::Message;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::task::AbortOnDropHandle;
+
+/// How long a finished call waits for its peer's end of the stream. The peer has read the terminal message once it
+/// arrives, so that closing the connection afterwards loses nothing.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Reads a call and serves it to its end. Dropping the future aborts the call.
+pub(super) async fn serve_call(stream: BiStream, peer: String, state: Arc<ServerState>) {
+    let mut writer = FrameWriter::new(stream.send);
+    let mut reader = FrameReader::new(stream.recv, "serve call from", peer);
+    if state.draining.is_cancelled() {
+        return writer.reset(StreamCode::REFUSED);
+    }
+    let request = tokio::time::timeout(state.request_timeout, read_call(&mut reader)).await;
+    let call = match request {
+        Ok(Ok(call)) => call,
+        Ok(Err(err)) => {
+            tracing::warn!(%err, "refused a call");
+            return fail(&mut writer, &mut reader, &err.into()).await;
+        }
+        Err(_) => {
+            tracing::warn!(limit = ?state.request_timeout, "a call's request did not arrive in time");
+            return writer.reset(StreamCode::CANCELLED);
+        }
+    };
+    if matches!(call, Call::WorkerInfo) {
+        return serve_worker_info(&mut writer, &mut reader, &state).await;
+    }
+    let query = state.query.clone();
+    let run = run_call(call, writer, reader, state);
+    let _ = AbortOnDropHandle::new(query.spawn(run)).await;
+}
+
+async fn read_call(reader: &mut FrameReader) -> Result<Call, TransportError> {
+    let frame = reader.next().await?.ok_or_else(|| reader.ended_early())?;
+    if frame.header.kind != FrameKind::Call {
+        return Err(reader.unexpected(&frame.header));
+    }
+    decode_call(&frame.payload).map_err(|err| reader.violation(&err))
+}
+
+async fn run_call(
+    call: Call,
+    mut writer: FrameWriter,
+    reader: FrameReader,
+    state: Arc<ServerState>,
+) {
+    match call {
+        Call::Coordinator { headers, plan } => {
+            writer.set_class(StreamClass::Control);
+            serve_coordinator(headers, plan, writer, reader, &state).await;
+        }
+        Call::Partition {
+            headers,
+            request,
+            initial_credit_bytes,
+        } => {
+            let call = PartitionCall {
+                headers,
+                request,
+                initial_credit_bytes,
+            };
+            serve_partition(call, writer, reader, &state).await;
+        }
+        Call::Release { headers, request } => {
+            serve_release(headers, request, writer, reader, &state).await;
+        }
+        Call::WorkerInfo => {}
+    }
+}
+
+async fn serve_worker_info(writer: &mut FrameWriter, reader: &mut FrameReader, state: &ServerState) {
+    writer.set_class(StreamClass::Control);
+    match guarded(state.service.worker_info()).await {
+        Ok(info) => {
+            writer.put(FrameKind::Reply, 0, encode_worker_info(&info.version));
+            end_call(writer, reader).await;
+        }
+        Err(err) => fail(writer, reader, &err).await,
+    }
+}
+
+/// Awaits code of the worker: a panic becomes an error.
+pub(super) async fn guarded<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    AssertUnwindSafe(work)
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|panic| {
+            let text = panic_text(panic.as_ref());
+            Err(DataFusionError::Execution(format!("the worker panicked: {text}")))
+        })
+}
+
+/// Sends an error as the call's terminal frame.
+pub(super) async fn fail(
+    writer: &mut FrameWriter,
+    reader: &mut FrameReader,
+    err: &DataFusionError,
+) {
+    writer.put(FrameKind::Error, 0, encode_error(err).encode_to_vec());
+    end_call(writer, reader).await;
+}
+
+/// Sends what is queued, finishes, and lingers until the peer has read it.
+pub(super) async fn end_call(writer: &mut FrameWriter, reader: &mut FrameReader) {
+    let end = async {
+        if writer.flush().await.is_ok() {
+            writer.finish();
+            while let Ok(Some(_)) = reader.next().await {}
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, end).await;
+}

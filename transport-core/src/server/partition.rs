@@ -1,0 +1,190 @@
+//! The worker's end of a partition: from the plan to the network.
+
+use crate::error::{ErrorKind, TransportError};
+use crate::framed::{FrameReader, FrameWriter};
+use crate::server::ServerState;
+use crate::server::call::{end_call, fail, guarded};
+use crate::wire::DecodeError;
+use crate::wire::batch::BatchEncoder;
+use crate::wire::frame::{FLAG_WAITED_FOR_CREDIT, FrameHeader, FrameKind, HEADER_BYTES};
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion_distributed::ExecuteTaskRequest;
+use futures::StreamExt;
+use http::HeaderMap;
+use std::collections::VecDeque;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio_util::sync::CancellationToken;
+
+/// How long a release waits for its task's plan: as long as the engine waits for it when a partition is executed.
+const RELEASE_WAIT: Duration = Duration::from_secs(10);
+
+/// A request for one partition.
+pub(super) struct PartitionCall {
+    pub(super) headers: HeaderMap,
+    pub(super) request: ExecuteTaskRequest,
+    pub(super) initial_credit_bytes: u64,
+}
+
+/// Why a partition's stream ends before its data does.
+enum Stop {
+    /// The reader is gone: nobody is there to be told.
+    Unwanted,
+    /// To be sent to the reader.
+    Failed(DataFusionError),
+}
+
+impl From<DataFusionError> for Stop {
+    fn from(err: DataFusionError) -> Self {
+        Self::Failed(err)
+    }
+}
+
+/// Streams one partition. The plan's stream is dropped as soon as the reader is gone, whatever it was waiting for.
+pub(super) async fn serve_partition(
+    call: PartitionCall,
+    mut writer: FrameWriter,
+    reader: FrameReader,
+    state: &ServerState,
+) {
+    let mut demand = Demand {
+        reader,
+        credit_bytes: i128::from(call.initial_credit_bytes),
+    };
+    match stream_partition(call, &mut writer, &mut demand, state).await {
+        Ok(()) => {
+            writer.put(FrameKind::End, 0, Vec::new());
+            end_call(&mut writer, &mut demand.reader).await;
+        }
+        Err(Stop::Failed(err)) => fail(&mut writer, &mut demand.reader, &err).await,
+        Err(Stop::Unwanted) => {}
+    }
+}
+
+/// Starts partitions and drops them (C-7): a shared repartition stops producing for them.
+pub(super) async fn serve_release(
+    headers: HeaderMap,
+    request: ExecuteTaskRequest,
+    mut writer: FrameWriter,
+    mut reader: FrameReader,
+    state: &ServerState,
+) {
+    // Asking the engine for a task that is over would make it wait for a plan, and keep an entry for it.
+    let here = state.tasks.wait_for(&request.task_key);
+    if tokio::time::timeout(RELEASE_WAIT, here).await.is_ok() {
+        let _ = guarded(state.service.execute_task(headers, request)).await;
+    }
+    writer.put(FrameKind::End, 0, Vec::new());
+    end_call(&mut writer, &mut reader).await;
+}
+
+async fn stream_partition(
+    call: PartitionCall,
+    writer: &mut FrameWriter,
+    demand: &mut Demand,
+    state: &ServerState,
+) -> Result<(), Stop> {
+    let key = call.request.task_key;
+    let execute = guarded(state.service.execute_task(call.headers, call.request));
+    let output = demand.during(execute).await??;
+    let [mut batches] = <[SendableRecordBatchStream; 1]>::try_from(output.partitions)
+        .map_err(|got| internal_datafusion_err!("the worker made {} streams for one partition", got.len()))?;
+    let mut encoder = BatchEncoder::try_new(&batches.schema(), output.compression)?;
+    let coordinator_lost = state.tasks.coordinator_lost(&key);
+    loop {
+        let next = next_batch(&mut batches, &coordinator_lost);
+        let Some(batch) = demand.during(next).await?? else {
+            return Ok(());
+        };
+        send_batch(&batch, &mut encoder, writer, demand).await?;
+    }
+}
+
+async fn next_batch(
+    batches: &mut SendableRecordBatchStream,
+    coordinator_lost: &CancellationToken,
+) -> Result<Option<RecordBatch>> {
+    let next = guarded(async { batches.next().await.transpose() });
+    tokio::select! {
+        biased;
+        () = coordinator_lost.cancelled() => Err(TransportError::new(
+            ErrorKind::ConnectionLost,
+            "run task for",
+            "its coordinator",
+            "the coordinator's channel ended before the query: the partition may be incomplete",
+        ).into()),
+        batch = next => batch,
+    }
+}
+
+/// Sends one batch, once there is credit: a positive balance lets a whole batch go, whatever its size.
+async fn send_batch(
+    batch: &RecordBatch,
+    encoder: &mut BatchEncoder,
+    writer: &mut FrameWriter,
+    demand: &mut Demand,
+) -> Result<(), Stop> {
+    let mut payload = VecDeque::new();
+    let payload_bytes = encoder.encode(batch, &mut payload)?;
+    if payload_bytes > FrameHeader::MAX_PAYLOAD_BYTES {
+        let err = internal_datafusion_err!("a batch of {payload_bytes} bytes can't be framed");
+        return Err(err.into());
+    }
+    let waited = demand.wait_for_credit().await?;
+    demand.credit_bytes -= i128::from(payload_bytes) + HEADER_BYTES as i128;
+    let header = FrameHeader {
+        flags: if waited { FLAG_WAITED_FOR_CREDIT } else { 0 },
+        word: unix_nanos(),
+        ..FrameHeader::new(FrameKind::Batch, payload_bytes)
+    };
+    writer.put_chunks(header, &mut payload);
+    demand.during(writer.flush()).await?.map_err(|_| Stop::Unwanted)
+}
+
+/// What the reader wants: its credit, and whether it is still there.
+struct Demand {
+    reader: FrameReader,
+    /// Negative after a batch that overdrew. Wide, so that no sum of 64-bit grants can overflow it.
+    credit_bytes: i128,
+}
+
+impl Demand {
+    /// Awaits `work` while taking in credit; gives up as soon as the reader is gone.
+    async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                more = next_credit(&mut self.reader) => self.credit_bytes += i128::from(more?),
+                done = &mut work => return Ok(done),
+            }
+        }
+    }
+
+    /// True where it had to wait.
+    async fn wait_for_credit(&mut self) -> Result<bool, Stop> {
+        let waited = self.credit_bytes <= 0;
+        while self.credit_bytes <= 0 {
+            self.credit_bytes += i128::from(next_credit(&mut self.reader).await?);
+        }
+        Ok(waited)
+    }
+}
+
+/// The next grant. Any end of the reader's direction means that it wants no more. Cancel safe.
+async fn next_credit(reader: &mut FrameReader) -> Result<u64, Stop> {
+    let Ok(Some(frame)) = reader.next().await else {
+        return Err(Stop::Unwanted);
+    };
+    if frame.header.kind != FrameKind::Credit {
+        let err = DecodeError::new(format!("a {:?} frame is not credit", frame.header.kind));
+        return Err(Stop::Failed(reader.violation(&err).into()));
+    }
+    Ok(frame.header.word)
+}
+
+fn unix_nanos() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}

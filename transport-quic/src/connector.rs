@@ -1,0 +1,298 @@
+//! [`QuicConnector`]: the client half. From a URL to a connection.
+
+use crate::config::QuicConfig;
+use crate::connection::QuicConnection;
+use crate::endpoint;
+use crate::error::{alpn_name, handshake_error, is_alpn_mismatch};
+use crate::runtime::IoRuntime;
+use crate::stream_allowance::StreamAllowance;
+use crate::target::Target;
+use crate::tls::{ClientTls, other_versions, own_version};
+use async_trait::async_trait;
+use datafusion_transport_core::connection::{Connection, Connector};
+use datafusion_transport_core::error::{ErrorKind, TransportError};
+use quinn::crypto::rustls::{HandshakeData, QuicClientConfig};
+use quinn::{ConnectError, Endpoint, NoneTokenStore, TransportConfig, VarInt};
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+use url::Url;
+
+/// Makes QUIC connections to workers. Cheap to clone; clones share their sockets.
+///
+/// `http://host:port`, `https://host:port` and `quic://host:port` all mean UDP port `port` of `host`, whose certificate
+/// must be valid for `host`.
+///
+/// Everything runs on the I/O runtime given to [`new`](Self::new), so `connect` and the connections it makes work from
+/// any thread: of another runtime, or of none. That runtime must outlive them.
+#[derive(Clone)]
+pub struct QuicConnector(Arc<Dialer>);
+
+struct Dialer {
+    config: QuicConfig,
+    tls: ClientTls,
+    transport: Arc<TransportConfig>,
+    io: Handle,
+    runtime: Arc<IoRuntime>,
+    sockets: Mutex<Sockets>,
+}
+
+/// Bound when first needed: a host may have only one of IPv4 and IPv6.
+#[derive(Default)]
+struct Sockets {
+    v4: Vec<Endpoint>,
+    v6: Vec<Endpoint>,
+    /// Connections made so far, to take the sockets in turn.
+    dials: usize,
+}
+
+impl QuicConnector {
+    /// Prepares to connect. Opens no socket yet. `io` is the runtime for the drivers, with I/O and time enabled.
+    ///
+    /// # Errors
+    /// Kind `Config` for an invalid `config`; names the field.
+    pub fn new(config: QuicConfig, tls: ClientTls, io: Handle) -> Result<Self, TransportError> {
+        Ok(Self(Arc::new(Dialer {
+            transport: config.transport()?,
+            config,
+            tls,
+            runtime: Arc::new(IoRuntime::new(io.clone())),
+            io,
+            sockets: Mutex::default(),
+        })))
+    }
+}
+
+#[async_trait]
+impl Connector for QuicConnector {
+    async fn connect(&self, url: &Url) -> Result<Arc<dyn Connection>, TransportError> {
+        let target = Target::parse(url)?;
+        let name = target.url.clone();
+        let dialer = Arc::clone(&self.0);
+        let task = self.0.io.spawn(async move { dialer.dial(target).await });
+        match AbortOnDropHandle::new(task).await {
+            Ok(result) => result.map(|connection| Arc::new(connection) as _),
+            Err(err) => Err(TransportError::new(
+                ErrorKind::Connect,
+                CONNECT,
+                name,
+                format!("the I/O runtime of this side is gone: {err}"),
+            )),
+        }
+    }
+}
+
+impl fmt::Debug for QuicConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicConnector")
+            .field("config", &self.0.config)
+            .field("tls", &self.0.tls)
+            .finish_non_exhaustive()
+    }
+}
+
+const CONNECT: &str = "connect";
+/// How long an address may be silent before the next one is tried as well (RFC 8305, 5).
+const NEXT_ADDRESS_DELAY: Duration = Duration::from_millis(250);
+/// All of them are tried within one handshake timeout.
+const MAX_ADDRESSES: usize = 16;
+
+impl Dialer {
+    async fn dial(self: Arc<Self>, target: Target) -> Result<QuicConnection, TransportError> {
+        let limit = self.config.handshake_timeout;
+        let target = Arc::new(target);
+        let dialed = tokio::time::timeout(limit, self.dial_addresses(&target)).await;
+        let connection = dialed.unwrap_or_else(|_| {
+            let detail = format!(
+                "no QUIC answer on UDP {} within {limit:?}: is the worker serving QUIC there, and is UDP open?",
+                target.authority()
+            );
+            Err(target.error(ErrorKind::Timeout, detail))
+        })?;
+        let allowance = StreamAllowance::new(self.config.initial_streams, self.config.max_streams);
+        let idle = self.config.idle_timeout;
+        Ok(QuicConnection::new(
+            connection,
+            target.url.clone(),
+            idle,
+            allowance,
+        ))
+    }
+
+    /// One address after the other, each as soon as the one before failed or has been silent for a while. The first
+    /// that completes its handshake wins, the others are dropped.
+    async fn dial_addresses(
+        self: &Arc<Self>,
+        target: &Arc<Target>,
+    ) -> Result<quinn::Connection, TransportError> {
+        let mut addresses = target.resolve().await?.into_iter().take(MAX_ADDRESSES);
+        let mut attempts = JoinSet::new();
+        let mut failure: Option<TransportError> = None;
+        loop {
+            if let Some(address) = addresses.next() {
+                let (dialer, target) = (Arc::clone(self), Arc::clone(target));
+                attempts.spawn(async move { dialer.attempt(&target, address).await });
+            }
+            let ended = if addresses.len() == 0 {
+                attempts.join_next().await
+            } else {
+                let next = tokio::time::timeout(NEXT_ADDRESS_DELAY, attempts.join_next()).await;
+                let Ok(ended) = next else { continue };
+                ended
+            };
+            match ended {
+                Some(Ok(Ok(connection))) => return Ok(connection),
+                Some(Ok(Err(err))) => failure = Some(more_telling(failure, err)),
+                // An attempt never panics and is aborted only with this future.
+                Some(Err(err)) => return Err(target.error(ErrorKind::Connect, err.to_string())),
+                None if addresses.len() == 0 => break,
+                None => {}
+            }
+        }
+        Err(failure.unwrap_or_else(|| {
+            target.error(
+                ErrorKind::Connect,
+                "the host name has no address".to_owned(),
+            )
+        }))
+    }
+
+    async fn attempt(
+        &self,
+        target: &Target,
+        address: SocketAddr,
+    ) -> Result<quinn::Connection, TransportError> {
+        let connecting = self.start(self.tls.quic()?, target, address)?;
+        let result = tokio::select! {
+            result = connecting => result,
+            err = refused(address) => {
+                let detail = format!("UDP {address}: {err}; is the worker serving QUIC there?");
+                return Err(target.error(ErrorKind::Connect, detail));
+            }
+        };
+        match result {
+            Ok(connection) => Ok(connection),
+            Err(err) if is_alpn_mismatch(&err) => {
+                let theirs = self.spoken_version(target, address).await;
+                Err(target.error(ErrorKind::Handshake, version_mismatch(theirs)))
+            }
+            Err(err) => {
+                let waited = self.config.handshake_timeout;
+                Err(handshake_error(&err, CONNECT, &target.url, waited))
+            }
+        }
+    }
+
+    /// Asks a worker that refused this protocol version which one it speaks, for the error message.
+    async fn spoken_version(&self, target: &Target, address: SocketAddr) -> Option<String> {
+        let crypto = self.tls.quic_offering(other_versions()).ok()?;
+        let connection = self.start(crypto, target, address).ok()?.await.ok()?;
+        let handshake = connection
+            .handshake_data()?
+            .downcast::<HandshakeData>()
+            .ok()?;
+        connection.close(VarInt::from_u32(0), b"asked for the protocol version");
+        handshake.protocol.as_deref().map(alpn_name)
+    }
+
+    fn start(
+        &self,
+        crypto: Arc<QuicClientConfig>,
+        target: &Target,
+        address: SocketAddr,
+    ) -> Result<quinn::Connecting, TransportError> {
+        let mut client = quinn::ClientConfig::new(crypto);
+        client.transport_config(Arc::clone(&self.transport));
+        client.token_store(Arc::new(NoneTokenStore));
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let endpoint = self.endpoint(&mut sockets, address).map_err(|err| {
+            let detail = format!("cannot open a UDP socket: {err}");
+            target.error(ErrorKind::Connect, detail)
+        })?;
+        let started = endpoint.connect_with(client, address, &target.host);
+        if let Err(ConnectError::EndpointStopping) = started {
+            // Its socket failed. The next call binds new ones; connections on the others go on.
+            sockets.of(address).clear();
+        }
+        started.map_err(|err| target.error(ErrorKind::Connect, err.to_string()))
+    }
+
+    fn endpoint(&self, sockets: &mut Sockets, address: SocketAddr) -> io::Result<Endpoint> {
+        sockets.dials = sockets.dials.wrapping_add(1);
+        let turn = sockets.dials % self.config.endpoints.max(1);
+        let bound = sockets.of(address);
+        if let Some(endpoint) = bound.get(turn) {
+            return Ok(endpoint.clone());
+        }
+        let local: SocketAddr = if address.is_ipv4() {
+            (Ipv4Addr::UNSPECIFIED, 0).into()
+        } else {
+            (Ipv6Addr::UNSPECIFIED, 0).into()
+        };
+        let endpoint = endpoint::bind(local, &self.config, None, false, &self.runtime)?;
+        bound.push(endpoint.clone());
+        Ok(endpoint)
+    }
+}
+
+impl Sockets {
+    fn of(&mut self, address: SocketAddr) -> &mut Vec<Endpoint> {
+        if address.is_ipv4() {
+            &mut self.v4
+        } else {
+            &mut self.v6
+        }
+    }
+}
+
+/// Ends when the network says that nobody is there: a port without a socket, a host without a route.
+///
+/// Quinn's own socket serves many peers and hears no such message. A socket connected to one peer does, after it sent
+/// something: an empty datagram, which QUIC ignores. Where the message is filtered out this waits for ever.
+async fn refused(address: SocketAddr) -> io::Error {
+    match listen_for_refusal(address).await {
+        Err(err) => err,
+        Ok(never) => match never {},
+    }
+}
+
+async fn listen_for_refusal(address: SocketAddr) -> io::Result<std::convert::Infallible> {
+    let local: SocketAddr = if address.is_ipv4() {
+        (Ipv4Addr::UNSPECIFIED, 0).into()
+    } else {
+        (Ipv6Addr::UNSPECIFIED, 0).into()
+    };
+    let Ok(socket) = UdpSocket::bind(local).await else {
+        // Out of sockets, for example; says nothing about the peer.
+        return std::future::pending().await;
+    };
+    socket.connect(address).await?;
+    socket.send(&[]).await?;
+    loop {
+        socket.recv(&mut [0]).await?;
+    }
+}
+
+/// A worker that answered says more than an address where nobody did.
+fn more_telling(known: Option<TransportError>, new: TransportError) -> TransportError {
+    match known {
+        Some(known) if known.kind() == ErrorKind::Handshake => known,
+        _ => new,
+    }
+}
+
+fn version_mismatch(theirs: Option<String>) -> String {
+    let ours = own_version();
+    match theirs {
+        Some(theirs) => format!(
+            "this client speaks {ours}, the worker speaks {theirs}; upgrade the older of the two"
+        ),
+        None => format!("this client speaks {ours}, which the worker does not speak"),
+    }
+}

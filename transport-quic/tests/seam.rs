@@ -1,0 +1,296 @@
+//! What the connection seam promises, over real sockets.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use bytes::Bytes;
+use common::{DEADLINE, Pair, drain, pair, send, soon};
+use datafusion_transport_core::connection::{
+    BiStream, Connection, Listener, StreamClass, StreamCode, StreamError, read, write,
+};
+use datafusion_transport_core::error::{Delivery, ErrorKind};
+use datafusion_transport_quic::QuicConfig;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Sends back what arrives, on every stream.
+async fn echo(server: std::sync::Arc<dyn Connection>) {
+    let mut streams = JoinSet::new();
+    while let Ok(BiStream { mut send, mut recv }) = server.accept().await {
+        streams.spawn(async move {
+            while let Some(chunk) = read(recv.as_mut(), 1 << 20).await.unwrap() {
+                common::send(send.as_mut(), chunk).await.unwrap();
+            }
+            send.finish();
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_arrive_whole_and_in_order() {
+    let Pair { client, server, listener } = pair(QuicConfig::default()).await;
+    let echo = tokio::spawn(echo(server));
+    let BiStream { send: mut tx, recv: mut rx } = client.open(StreamClass::Control).await.unwrap();
+    let sent: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    let whole = Bytes::from(sent.clone());
+    // Empty, small, and larger than any window.
+    let mut chunks: VecDeque<Bytes> = [0..0, 0..1, 1..1, 1..70_000, 70_000..70_001, 70_001..whole.len()]
+        .map(|range| whole.slice(range))
+        .into();
+    let writing = tokio::spawn(async move {
+        write(tx.as_mut(), &mut chunks).await.unwrap();
+        assert!(chunks.is_empty());
+        tx.finish();
+        tx.finish();
+    });
+    let mut got = Vec::new();
+    while let Some(chunk) = soon(read(rx.as_mut(), 10_000)).await.unwrap() {
+        assert!((1..=10_000).contains(&chunk.len()));
+        got.extend_from_slice(&chunk);
+    }
+    assert!(got == sent);
+    assert!(soon(read(rx.as_mut(), 1)).await.unwrap().is_none());
+    soon(writing).await.unwrap();
+
+    let stats = client.stats();
+    assert!(stats.bytes_sent > sent.len() as u64 && stats.bytes_received > sent.len() as u64);
+    assert!(stats.path_mtu_bytes.unwrap() >= 1200 && stats.round_trip.is_some());
+    assert!(client.peer().contains("quic://127.0.0.1:"));
+    drop((client, listener));
+    soon(echo).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unread_stream_delays_no_other() {
+    const BYTES: usize = 20 << 20;
+    let pair = pair(QuicConfig::default()).await;
+    let mut writers = JoinSet::new();
+    let mut readers = JoinSet::new();
+    let mut unread = None;
+    for number in 0..8 {
+        let (mut ours, mut theirs) = pair.stream().await;
+        writers.spawn(async move {
+            let result = send(theirs.send.as_mut(), vec![0; BYTES]).await;
+            theirs.send.finish();
+            result
+        });
+        if number == 3 {
+            unread = Some(ours);
+        } else {
+            readers.spawn(async move { drain(ours.recv.as_mut()).await });
+        }
+    }
+    while let Some(bytes) = soon(readers.join_next()).await {
+        assert_eq!(BYTES, bytes.unwrap().unwrap());
+    }
+    // All siblings are through; the unread one still waits, and is still whole.
+    while writers.len() > 1 {
+        soon(writers.join_next()).await.unwrap().unwrap().unwrap();
+    }
+    assert!(writers.try_join_next().is_none());
+    let mut unread = unread.unwrap();
+    assert_eq!(BYTES, soon(drain(unread.recv.as_mut())).await.unwrap());
+    soon(writers.join_next()).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_sender_is_no_clean_end() {
+    let pair = pair(QuicConfig::default()).await;
+    let (mut ours, mut theirs) = pair.stream().await;
+    send(theirs.send.as_mut(), &b"part of a message"[..]).await.unwrap();
+    drop(theirs.send);
+    for _ in 0..2 {
+        // Whoever reads on sees the same, never a clean end.
+        match soon(drain(ours.recv.as_mut())).await {
+            Err(StreamError::Reset(code)) => assert_eq!(StreamCode::ABANDONED, code),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_carries_its_code_even_after_finish() {
+    let pair = pair(QuicConfig::default()).await;
+    let (mut ours, mut theirs) = pair.stream().await;
+    // More than the window, so that the end can't have arrived.
+    let writing = send(theirs.send.as_mut(), vec![0; 64 << 20]);
+    assert!(tokio::time::timeout(Duration::from_millis(50), writing).await.is_err());
+    theirs.send.finish();
+    theirs.send.reset(StreamCode(77));
+    match soon(drain(ours.recv.as_mut())).await {
+        Err(StreamError::Reset(code)) => assert_eq!(StreamCode(77), code),
+        other => panic!("{other:?}"),
+    }
+    // Writing on is an error and no panic.
+    let err = send(theirs.send.as_mut(), &b"x"[..]).await.unwrap_err();
+    assert!(matches!(err, StreamError::Stopped(_)), "{err}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_receiver_stops_the_writer() {
+    let pair = pair(QuicConfig::default()).await;
+    let (ours, mut theirs) = pair.stream().await;
+    drop(ours.recv);
+    let endless = async {
+        loop {
+            if let Err(err) = send(theirs.send.as_mut(), vec![0; 1 << 20]).await {
+                return err;
+            }
+        }
+    };
+    match soon(endless).await {
+        StreamError::Stopped(code) => assert_eq!(StreamCode::CANCELLED, code),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_stream_never_ends_cleanly() {
+    let pair = pair(QuicConfig::default()).await;
+    let (mut ours, mut theirs) = pair.stream().await;
+    ours.recv.stop(StreamCode::PROTOCOL);
+    ours.recv.stop(StreamCode::CANCELLED);
+    let err = soon(read(ours.recv.as_mut(), 1)).await.unwrap_err();
+    assert!(matches!(err, StreamError::Reset(StreamCode::PROTOCOL)), "{err}");
+    let endless = async {
+        loop {
+            if let Err(err) = send(theirs.send.as_mut(), vec![0; 1 << 20]).await {
+                return err;
+            }
+        }
+    };
+    let err = soon(endless).await;
+    assert!(matches!(err, StreamError::Stopped(StreamCode::PROTOCOL)), "{err}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_streams_are_open_at_once() {
+    const STREAMS: usize = 10_000;
+    let config = QuicConfig::default();
+    assert!((config.initial_streams as usize) < STREAMS);
+    let Pair { client, server, listener: _listener } = pair(config).await;
+    let accepting = tokio::spawn(async move {
+        let mut streams = Vec::new();
+        while streams.len() < STREAMS {
+            streams.push(server.accept().await.unwrap());
+        }
+        (server, streams)
+    });
+    let mut ours = Vec::new();
+    for _ in 0..STREAMS {
+        let mut stream = soon(client.open(StreamClass::Bulk)).await.unwrap();
+        send(stream.send.as_mut(), &b"hello"[..]).await.unwrap();
+        stream.send.finish();
+        ours.push(stream);
+    }
+    let (server, theirs) = soon(accepting).await.unwrap();
+    for mut stream in theirs {
+        assert_eq!(5, soon(drain(stream.recv.as_mut())).await.unwrap());
+        stream.send.finish();
+    }
+    for mut stream in ours {
+        assert_eq!(0, soon(drain(stream.recv.as_mut())).await.unwrap());
+    }
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_streams_than_allowed_wait() {
+    let config = QuicConfig {
+        initial_streams: 4,
+        max_streams: 8,
+        ..QuicConfig::default()
+    };
+    let pair = pair(config).await;
+    let mut open = Vec::new();
+    for _ in 0..8 {
+        open.push(pair.stream().await);
+    }
+    // Dropping the wait opens nothing.
+    let ninth = pair.client.open(StreamClass::Bulk);
+    assert!(tokio::time::timeout(Duration::from_millis(50), ninth).await.is_err());
+    open.pop();
+    open.push(soon(pair.stream()).await);
+    assert_eq!(8, open.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reason_to_close_reaches_the_peer() {
+    let Pair { client, server, mut listener } = pair(QuicConfig::default()).await;
+    assert!(client.close_reason().is_none());
+    let mut stream = client.open(StreamClass::Bulk).await.unwrap();
+    server.close("draining for an upgrade");
+    server.close("another reason");
+    let err = soon(client.closed()).await;
+    assert_eq!((ErrorKind::Closed, "draining for an upgrade"), (err.kind(), err.detail()));
+    assert!(err.peer().contains("quic://127.0.0.1"), "{err}");
+    assert_eq!(ErrorKind::Closed, client.close_reason().unwrap().kind());
+    let err = client.open(StreamClass::Bulk).await.err().unwrap();
+    assert_eq!((ErrorKind::Closed, Delivery::NotDelivered), (err.kind(), err.delivery()));
+    match soon(read(stream.recv.as_mut(), 1)).await {
+        Err(StreamError::Connection(err)) => assert_eq!(ErrorKind::Closed, err.kind()),
+        other => panic!("{other:?}"),
+    }
+    let own = server.close_reason().unwrap();
+    assert_eq!(ErrorKind::ConnectionLost, own.kind());
+    assert!(own.detail().contains("this side: draining"), "{own}");
+    soon(listener.close()).await;
+    assert!(soon(listener.accept()).await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_the_listener_tells_the_peers_and_frees_the_port() {
+    let Pair { client, server: _server, mut listener } = pair(QuicConfig::default()).await;
+    let addr = listener.local_addr();
+    assert_eq!(format!("quic {addr}"), listener.describe());
+    soon(listener.close()).await;
+    let err = soon(client.closed()).await;
+    assert!(err.detail().contains("shutting down"), "{err}");
+    drop((listener, client, _server));
+    let free = async {
+        while std::net::UdpSocket::bind(addr).is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon(free).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropping_the_last_handle_closes() {
+    let Pair { client, server, listener: _listener } = pair(QuicConfig::default()).await;
+    let stream = client.open(StreamClass::Bulk).await.unwrap();
+    drop(client);
+    assert_eq!(ErrorKind::Closed, soon(server.closed()).await.kind());
+    drop(stream);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keep_alive_outlives_the_idle_timeout() {
+    let config = QuicConfig {
+        keep_alive_interval: Duration::from_millis(100),
+        idle_timeout: Duration::from_millis(500),
+        ..QuicConfig::default()
+    };
+    let pair = pair(config).await;
+    let idle = Duration::from_secs(2);
+    assert!(tokio::time::timeout(idle, pair.client.closed()).await.is_err());
+    let (mut ours, mut theirs) = pair.stream().await;
+    send(theirs.send.as_mut(), &b"still here"[..]).await.unwrap();
+    theirs.send.finish();
+    assert_eq!(10, soon(drain(ours.recv.as_mut())).await.unwrap());
+    assert!(DEADLINE > idle);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_sockets_share_one_port() {
+    let config = QuicConfig {
+        endpoints: 2,
+        ..QuicConfig::default()
+    };
+    let pair = pair(config).await;
+    let (mut ours, mut theirs) = pair.stream().await;
+    send(theirs.send.as_mut(), vec![0; 10 << 20]).await.err();
+    theirs.send.finish();
+    assert_eq!(10 << 20, soon(drain(ours.recv.as_mut())).await.unwrap());
+}
