@@ -41,7 +41,7 @@ impl Cluster {
         let tls = Tls::Development {
             dir: identity.path().to_owned(),
         };
-        let network = Network::new(kind, &tls)?;
+        let network = Network::new(kind, &tls, &[])?;
         let mut worker_args: Vec<OsString> = vec![
             "--dev-tls".into(),
             identity.path().into(),

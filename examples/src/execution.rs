@@ -21,6 +21,8 @@ use datafusion_distributed::{
 };
 use futures::TryStreamExt;
 
+use crate::units::milliseconds;
+
 /// A statement that ran to its end, with all its rows.
 #[derive(Debug)]
 pub struct Execution {
@@ -164,6 +166,18 @@ impl Execution {
             Ok(TreeNodeRecursion::Continue)
         })?;
         Ok(shape)
+    }
+
+    /// One line: how many rows, how long it took, how far it was distributed.
+    ///
+    /// # Errors
+    /// As [`Execution::shape`].
+    pub async fn summary(&self) -> Result<String> {
+        let PlanShape { stages, tasks } = self.shape().await?;
+        let (rows, ms) = (self.row_count(), milliseconds(self.elapsed));
+        Ok(format!(
+            "{rows} rows in {ms} ms; {tasks} tasks in {stages} stages on workers"
+        ))
     }
 }
 

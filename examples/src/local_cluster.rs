@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::runtime::Handle;
 
 pub use args::LocalClusterArgs;
 
@@ -20,19 +21,22 @@ use crate::{
     execution,
     matrix::{Engine, Matrix, NamedQuery},
     program::interruptible,
-    query::print_plan,
+    query::Request,
     tables::Table,
     tpch,
     transports::Kind,
+    workers::display_url,
 };
 use report::Report;
 
-/// Starts the workers, runs what was asked for, and stops the workers.
+/// Starts the workers, runs what was asked for on the runtime that `queries` belongs to, and stops
+/// the workers.
 ///
 /// # Errors
 /// When a query failed or results differ; the workers are stopped all the same.
-pub async fn run(args: LocalClusterArgs) -> Result<()> {
+pub async fn run(args: LocalClusterArgs, queries: Handle) -> Result<()> {
     interruptible(async {
+        let request = args.request(queries);
         let queries = args.queries()?;
         let tables = args.tables().await?;
         let mut worker_args: Vec<OsString> = Vec::new();
@@ -44,12 +48,15 @@ pub async fn run(args: LocalClusterArgs) -> Result<()> {
         let urls: Vec<_> = cluster
             .urls()
             .iter()
-            .map(|url| url.as_str().to_owned())
+            .map(|url| display_url(url).to_owned())
             .collect();
         args.note(&format!("{workers} workers: {}", urls.join(" ")));
         let ended = match args.compare {
-            true => args.compare(&cluster, &queries, &tables).await,
-            false => args.run_queries(&cluster, &queries, &tables).await,
+            true => args.compare(&cluster, &request, &queries, &tables).await,
+            false => {
+                args.run_queries(&cluster, &request, &queries, &tables)
+                    .await
+            }
         };
         let mut report = ended.map_err(|error| with_deaths(error, cluster.deaths()))?;
         if args.serve {
@@ -66,6 +73,7 @@ impl LocalClusterArgs {
     async fn run_queries(
         &self,
         cluster: &Cluster,
+        request: &Request,
         queries: &[NamedQuery],
         tables: &[Table],
     ) -> Result<Report> {
@@ -73,7 +81,6 @@ impl LocalClusterArgs {
             self.session()
                 .distributed(cluster.network(), self.transport, cluster.urls())?;
         register(tables, &session).await?;
-        let request = self.request();
         let mut report = Report::new();
         for query in queries {
             let failed = || format!("{} failed on {}", query.name, self.transport);
@@ -81,10 +88,10 @@ impl LocalClusterArgs {
                 .pop_front()
                 .context("no statement")?;
             if self.explain {
-                let plan = execution::explain(&session, statement)
+                request
+                    .explain(&session, statement)
                     .await
                     .with_context(failed)?;
-                print_plan(self.format, &plan)?;
                 continue;
             }
             let (result, plan) = request
@@ -100,6 +107,7 @@ impl LocalClusterArgs {
     async fn compare(
         &self,
         cluster: &Cluster,
+        request: &Request,
         queries: &[NamedQuery],
         tables: &[Table],
     ) -> Result<Report> {
@@ -120,7 +128,7 @@ impl LocalClusterArgs {
         }
         let repeat = self.repeat.get();
         let progress = progress_bar("comparing", queries.len() * engines.len() * repeat);
-        let matrix = Matrix::run(&engines, queries, repeat, &self.request(), &progress).await;
+        let matrix = Matrix::run(&engines, queries, repeat, request, &progress).await;
         progress.finish_and_clear();
         let matrix = matrix?;
         Ok(Report::of_matrix(matrix))
@@ -131,7 +139,7 @@ impl LocalClusterArgs {
         let urls: Vec<_> = cluster
             .urls()
             .iter()
-            .map(|url| url.as_str().to_owned())
+            .map(|url| display_url(url).to_owned())
             .collect();
         let tables: Vec<_> = tables
             .iter()
@@ -150,6 +158,7 @@ impl LocalClusterArgs {
     /// The tables named on the command line, or else the TPC-H ones, generated if need be.
     async fn tables(&self) -> Result<Vec<Table>> {
         if !self.tables.is_empty() {
+            self.tables.iter().try_for_each(Table::check)?;
             return Ok(self.tables.clone());
         }
         let dir = self.data.clone().map_or_else(default_data_dir, Ok)?;

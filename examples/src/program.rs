@@ -9,6 +9,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use tokio::{
+    runtime::{Builder, Handle},
+    task::JoinSet,
+};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -41,9 +45,16 @@ pub fn usage(message: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(UsageError(message.into()))
 }
 
-/// Runs `work` on a multi-thread runtime, with the log going to standard error; reports its error
-/// there too, and turns it into an exit code.
-pub fn run(log_filter: &str, work: impl Future<Output = Result<()>> + Send + 'static) -> ExitCode {
+/// Runs a program: its log goes to standard error, and so does its error, which also becomes the
+/// exit code.
+///
+/// `work` runs on a runtime of its own on this thread, and gets the handle of the one that is for
+/// queries ([`spawn_on`]). Operators may compute for minutes without a pause, and then whatever
+/// else is on their runtime waits: signals, deadlines and child processes must not.
+pub fn run<W>(log_filter: &str, work: impl FnOnce(Handle) -> W) -> ExitCode
+where
+    W: Future<Output = Result<()>>,
+{
     match start_log(log_filter).and_then(|()| block_on(work)) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has what it wanted.
@@ -56,6 +67,21 @@ pub fn run(log_filter: &str, work: impl Future<Output = Result<()>> + Send + 'st
             }
         }
     }
+}
+
+/// Runs `work` on the runtime that `queries` belongs to. Dropping the future stops the work at its
+/// next pause.
+///
+/// # Errors
+/// Those of `work`.
+pub async fn spawn_on<T: Send + 'static>(
+    queries: &Handle,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let mut task = JoinSet::new();
+    task.spawn_on(work, queries);
+    let ended = task.join_next().await.context("nothing was run")?;
+    ended.context("an internal error, please report it")?
 }
 
 /// Runs `work` until it ends, or until ctrl-c is pressed, which drops it and is an error.
@@ -99,17 +125,24 @@ fn start_log(filter: &str) -> Result<()> {
         .map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
 }
 
-fn block_on(work: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+fn block_on<W>(work: impl FnOnce(Handle) -> W) -> Result<()>
+where
+    W: Future<Output = Result<()>>,
+{
+    let queries = Builder::new_multi_thread()
         .enable_all()
         .thread_stack_size(THREAD_STACK_BYTES)
         .build()
+        .context("cannot start the runtime for queries")?;
+    let control = Builder::new_current_thread()
+        .enable_all()
+        .build()
         .context("cannot start the runtime")?;
-    // Spawned, so that it has the runtime's stack size rather than the main thread's.
-    let result = runtime.block_on(async { tokio::spawn(work).await });
-    // Blocking reads (a terminal's standard input) must not hold up the end.
-    runtime.shutdown_background();
-    result.context("the program stopped at an internal error; please report it")?
+    let result = control.block_on(work(queries.handle().clone()));
+    // Neither a blocking read of standard input nor a query that does not pause holds up the end.
+    control.shutdown_background();
+    queries.shutdown_background();
+    result
 }
 
 /// Prints an error with its causes, leaving out those that the text before already quotes.
@@ -140,5 +173,5 @@ pub fn worker_if_asked() -> Option<ExitCode> {
         return None;
     }
     let args = WorkerArgs::parse_from(std::iter::once(program).chain(args));
-    Some(run(&args.log.clone(), worker::run(args)))
+    Some(run(&args.log.clone(), |queries| worker::run(args, queries)))
 }

@@ -10,18 +10,19 @@ use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use datafusion::{prelude::SessionContext, sql::parser::Statement};
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use url::Url;
 
 use crate::{
     execution::{self, Execution},
     output::{Format, write_result},
-    program::{interruptible, usage},
+    program::{interruptible, spawn_on, usage},
     session::SessionOptions,
     tables::Table,
     tls::TlsOptions,
     traffic,
     transports::{Kind, Network},
-    units::{milliseconds, parse_duration},
+    units::parse_duration,
     workers::parse_worker_url,
 };
 
@@ -104,35 +105,35 @@ pub struct QueryArgs {
     pub log: String,
 }
 
-/// Runs the statements one after the other.
+/// Runs the statements one after the other, on the runtime that `queries` belongs to.
 ///
 /// # Errors
 /// When one fails; those after it don't run.
-pub async fn run(args: QueryArgs) -> Result<()> {
-    let statements = execution::parse(&args.sql_text()?).map_err(|error| {
-        let cause = error.root_cause().to_string();
-        usage(format!("{error}: {cause}"))
-    })?;
-    let network = Network::new(args.transport, &args.tls.resolve()?)?;
+pub async fn run(args: QueryArgs, queries: Handle) -> Result<()> {
+    let statements = execution::parse(&args.sql_text()?).map_err(as_usage)?;
+    let network = Network::new(args.transport, &args.tls.resolve()?, &[])?;
     let session = args
         .session
         .distributed(&network, args.transport, args.workers.clone())?;
-    for table in &args.tables {
-        table.register(&session).await?;
-    }
     let request = Request {
         format: args.format,
-        explain: args.explain,
         explain_analyze: args.explain_analyze,
         timeout: args.timeout,
+        queries,
     };
     let ended = interruptible(async {
+        for table in &args.tables {
+            table.register(&session).await?;
+        }
         for statement in statements {
-            let result = request.run(&session, statement).await?;
-            if args.stats
-                && let Some(result) = result
-            {
-                eprintln_stats(&result).await?;
+            match args.explain {
+                true => request.explain(&session, statement).await?,
+                false => {
+                    let result = request.run(&session, statement).await?;
+                    if args.stats {
+                        let _ = writeln!(io::stderr(), "{}", result.summary().await?);
+                    }
+                }
             }
         }
         Ok(())
@@ -149,26 +150,29 @@ pub async fn run(args: QueryArgs) -> Result<()> {
     ended
 }
 
-/// How a statement is to be run and shown.
+/// How statements are to be run and shown.
 pub(crate) struct Request {
     pub(crate) format: Format,
-    pub(crate) explain: bool,
     pub(crate) explain_analyze: bool,
     pub(crate) timeout: Option<Duration>,
+    /// The runtime to run them on.
+    pub(crate) queries: Handle,
 }
 
 impl Request {
-    /// Runs one statement and prints what was asked for to standard output.
-    async fn run(
+    /// Prints the plan of a statement.
+    pub(crate) async fn explain(
         &self,
         session: &SessionContext,
         statement: Statement,
-    ) -> Result<Option<Execution>> {
-        if self.explain {
-            let plan = execution::explain(session, statement).await?;
-            print_plan(self.format, &plan)?;
-            return Ok(None);
-        }
+    ) -> Result<()> {
+        let session = session.clone();
+        let plan = async move { execution::explain(&session, statement).await };
+        print_plan(self.format, &spawn_on(&self.queries, plan).await?)
+    }
+
+    /// Runs one statement and prints what was asked for to standard output.
+    async fn run(&self, session: &SessionContext, statement: Statement) -> Result<Execution> {
         let (result, plan) = self.execute(session, statement).await?;
         match plan {
             Some(plan) => print_plan(self.format, &plan)?,
@@ -176,7 +180,7 @@ impl Request {
             None if result.schema().fields().is_empty() => {}
             None => write_result(&mut io::stdout().lock(), self.format, &result)?,
         }
-        Ok(Some(result))
+        Ok(result)
     }
 
     /// Runs one statement within the time, and renders its metrics if asked to.
@@ -185,14 +189,15 @@ impl Request {
         session: &SessionContext,
         statement: Statement,
     ) -> Result<(Execution, Option<String>)> {
-        let work = async {
-            let result = execution::run_statement(session, statement).await?;
-            let plan = match self.explain_analyze {
+        let (session, explain_analyze) = (session.clone(), self.explain_analyze);
+        let work = spawn_on(&self.queries, async move {
+            let result = execution::run_statement(&session, statement).await?;
+            let plan = match explain_analyze {
                 true => Some(result.analyze().await?),
                 false => None,
             };
             Ok((result, plan))
-        };
+        });
         match self.timeout {
             None => work.await,
             Some(limit) => tokio::time::timeout(limit, work).await.map_err(|_| {
@@ -224,6 +229,15 @@ impl QueryArgs {
     }
 }
 
+/// SQL that cannot be parsed is wrong use, like any other bad argument.
+pub(crate) fn as_usage(error: anyhow::Error) -> anyhow::Error {
+    let cause = error.root_cause().to_string();
+    match error.to_string() {
+        same if same == cause => usage(cause),
+        error => usage(format!("{error}: {cause}")),
+    }
+}
+
 /// Prints a plan as text, or as a JSON object with the text in it.
 pub(crate) fn print_plan(format: Format, plan: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
@@ -231,19 +245,6 @@ pub(crate) fn print_plan(format: Format, plan: &str) -> Result<()> {
         Format::Json => writeln!(stdout, "{}", json!({ "plan": Value::from(plan) }))?,
         _ => writeln!(stdout, "{}", plan.trim_end())?,
     }
-    Ok(())
-}
-
-async fn eprintln_stats(result: &Execution) -> Result<()> {
-    let shape = result.shape().await?;
-    let _ = writeln!(
-        io::stderr(),
-        "{} rows in {} ms; {} tasks in {} stages on workers",
-        result.row_count(),
-        milliseconds(result.elapsed()),
-        shape.tasks,
-        shape.stages,
-    );
     Ok(())
 }
 

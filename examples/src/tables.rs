@@ -31,25 +31,24 @@ impl Table {
         }
     }
 
-    /// Makes the table known to `session`, under its absolute path, which is what workers get.
+    /// Finds the table's files without reading them.
     ///
     /// # Errors
     /// When there is no such file, or it is neither Parquet nor CSV.
+    pub fn check(&self) -> Result<()> {
+        self.locate().map(drop)
+    }
+
+    /// Makes the table known to `session`, under its absolute path, which is what workers get.
+    ///
+    /// # Errors
+    /// As [`Table::check`], or when the files cannot be read.
     pub async fn register(&self, session: &SessionContext) -> Result<()> {
         let shown = self.path.display();
-        let path = self
-            .path
-            .canonicalize()
-            .map_err(|error| usage(format!("--table {}={shown}: {error}", self.name)))?;
+        let (path, extension) = self.locate()?;
         let location = path
             .to_str()
             .with_context(|| format!("{shown} is not valid UTF-8"))?;
-        let extension = data_extension(&path).ok_or_else(|| {
-            usage(format!(
-                "--table {}={shown}: expected a .parquet or .csv file, or a directory of them",
-                self.name
-            ))
-        })?;
         let dotted = format!(".{extension}");
         let describe = || format!("cannot read table {} from {shown}", self.name);
         match extension.eq_ignore_ascii_case("csv") {
@@ -71,6 +70,24 @@ impl Table {
                     .with_context(describe)
             }
         }
+    }
+
+    /// The absolute path, and the extension of the files.
+    fn locate(&self) -> Result<(PathBuf, String)> {
+        let wrong = |what: &str| {
+            usage(format!(
+                "--table {}={}: {what}",
+                self.name,
+                self.path.display()
+            ))
+        };
+        let path = self
+            .path
+            .canonicalize()
+            .map_err(|error| wrong(&error.to_string()))?;
+        let extension = data_extension(&path)
+            .ok_or_else(|| wrong("expected a .parquet or .csv file, or a directory of them"))?;
+        Ok((path, extension))
     }
 }
 

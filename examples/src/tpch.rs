@@ -6,7 +6,7 @@
 
 mod dataset;
 
-pub use dataset::{Dataset, generate};
+pub use dataset::{Dataset, check_scale, generate};
 
 /// The eight tables, largest first.
 pub const TABLES: [&str; 8] = [

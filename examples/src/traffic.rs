@@ -30,6 +30,8 @@ pub struct Peer {
     pub round_trip: Option<Duration>,
     /// Packets that had to be sent again.
     pub lost_packets: u64,
+    /// Largest packet that the path takes, where there are packets.
+    pub mtu_bytes: Option<u64>,
 }
 
 impl Peer {
@@ -46,6 +48,7 @@ impl Peer {
             "received_bytes": self.received_bytes,
             "round_trip_us": self.round_trip.map(|time| time.as_micros() as u64),
             "lost_packets": self.lost_packets,
+            "mtu_bytes": self.mtu_bytes,
         })
     }
 
@@ -70,6 +73,7 @@ impl Peer {
             received_bytes: number("received_bytes").unwrap_or(0),
             round_trip: number("round_trip_us").map(Duration::from_micros),
             lost_packets: number("lost_packets").unwrap_or(0),
+            mtu_bytes: number("mtu_bytes"),
         }
     }
 }
@@ -94,31 +98,32 @@ pub fn display(peers: &[Peer]) -> String {
         "lost",
     ]);
     for peer in peers {
-        table.add_row(cells(peer, &peer.connections.to_string()));
+        table.add_row(cells(peer));
     }
     let sum = |value: fn(&Peer) -> u64| peers.iter().map(value).sum();
     let total = Peer {
         from: "total".to_owned(),
-        connections: sum(|peer| peer.connections),
+        dials: sum(|peer| peer.dials),
         streams: sum(|peer| peer.streams),
         sent_bytes: sum(|peer| peer.sent_bytes),
         received_bytes: sum(|peer| peer.received_bytes),
         lost_packets: sum(|peer| peer.lost_packets),
         ..Peer::default()
     };
-    table.add_row(cells(&total, &total.connections.to_string()));
+    table.add_row(cells(&total));
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()
 }
 
-fn cells(peer: &Peer, connections: &str) -> Vec<String> {
+fn cells(peer: &Peer) -> Vec<String> {
     vec![
         peer.from.clone(),
         peer.to.clone(),
         peer.kind.clone(),
-        connections.to_owned(),
+        // Opened, not open: the other side may be gone when this is asked.
+        peer.dials.to_string(),
         peer.streams.to_string(),
         display_bytes(peer.sent_bytes),
         display_bytes(peer.received_bytes),
@@ -151,6 +156,7 @@ mod tests {
             received_bytes: 5,
             round_trip: Some(Duration::from_micros(6)),
             lost_packets: 7,
+            mtu_bytes: Some(8),
         };
         assert_eq!(Peer::from_json(&peer.to_json()), peer);
         assert_eq!(Peer::from_json(&json!([])).to, "?");

@@ -15,16 +15,16 @@ use datafusion::execution::{
     runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
 };
 use serde_json::json;
-use tokio::io::AsyncReadExt;
+use tokio::{io::AsyncReadExt, runtime::Handle};
 use url::Url;
 
 use crate::{
-    program::termination,
+    program::{spawn_on, termination},
     tls::TlsOptions,
     traffic::Peer,
     transports::{Kind, Network, Serving, WorkerOptions},
     units::{parse_bytes, parse_duration},
-    workers::parse_worker_url,
+    workers::{display_url, parse_worker_url},
 };
 
 /// What a worker prints before its URL once it takes queries.
@@ -123,37 +123,41 @@ pub enum MemoryPolicy {
     Greedy,
 }
 
-/// Runs a worker until it is asked to stop.
+/// Runs a worker, on the runtime that `queries` belongs to, until it is asked to stop.
 ///
 /// # Errors
 /// When it cannot start, or a server failed.
-pub async fn run(args: WorkerArgs) -> Result<()> {
+pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
     let tls = args.tls.resolve()?;
     let default = args.transports.first().copied().unwrap_or(Kind::Quic);
-    let network = Network::new(default, &tls)?;
+    let names: Vec<_> = args
+        .advertise
+        .iter()
+        .filter_map(Url::host_str)
+        .map(str::to_owned)
+        .collect();
+    let network = Network::new(default, &tls, &names)?;
     let worker = WorkerOptions {
         runtime: args.runtime_env()?,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         mutual_tls: args.mutual_tls,
-        names: args
-            .advertise
-            .iter()
-            .filter_map(Url::host_str)
-            .map(str::to_owned)
-            .collect(),
     };
-    let serving = network.serve(args.listen, &args.transports, worker).await?;
+    let serving = spawn_on(&queries, {
+        let (network, listen, kinds) = (network.clone(), args.listen, args.transports.clone());
+        async move { network.serve(listen, &kinds, worker).await }
+    })
+    .await?;
     let url = args.url(&serving)?;
     args.announce(&url)?;
 
     let reason = args.until_stopped().await;
     tracing::info!(reason, deadline = ?args.shutdown_deadline, "shutting down");
-    let peers = network.peers(url.as_str());
+    let peers = network.peers(display_url(&url));
     let ended = serving.shutdown(args.shutdown_deadline).await;
     network.shutdown().await;
     if args.stats {
         let peers: Vec<_> = peers.iter().map(Peer::to_json).collect();
-        print_line(&json!({ "worker": url.as_str(), "peers": peers }).to_string())?;
+        print_line(&json!({ "worker": display_url(&url), "peers": peers }).to_string())?;
     }
     ended
 }
@@ -178,8 +182,7 @@ impl WorkerArgs {
     }
 
     fn announce(&self, url: &Url) -> Result<()> {
-        // Without the slash that a URL's text ends with: it's there to be copied.
-        let text = url.as_str().trim_end_matches('/');
+        let text = display_url(url);
         let transports: Vec<_> = self.transports.iter().map(|kind| kind.name()).collect();
         tracing::info!(url = text, transports = transports.join(","), "ready");
         if let Some(file) = &self.ready_file {

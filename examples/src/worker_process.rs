@@ -19,7 +19,7 @@ use tokio::{
 };
 use url::Url;
 
-use crate::{traffic::Peer, worker::READY};
+use crate::{traffic::Peer, worker::READY, workers::display_url};
 
 /// How long a worker may take until it is ready; unoptimised builds on busy machines are slow.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -113,10 +113,10 @@ impl WorkerProcess {
     /// If the process has ended although nobody asked it to: how, and the end of its log.
     pub fn death(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok().flatten()?;
-        Some(
-            self.log
-                .quote(&format!("the worker at {} ended: {status}", self.url)),
-        )
+        Some(self.log.quote(&format!(
+            "the worker at {} ended: {status}",
+            display_url(&self.url)
+        )))
     }
 
     /// Kills the process at once, as a crash would.
@@ -146,13 +146,16 @@ impl WorkerProcess {
         match ended.await {
             Ok(Ok((peers, status))) if status.success() => Ok(peers),
             Ok(Ok((_, status))) => {
-                let what = format!("the worker at {} ended: {status}", self.url);
+                let what = format!("the worker at {} ended: {status}", display_url(&self.url));
                 bail!(self.log.quote_all(&what).await)
             }
             Ok(Err(error)) => Err(error),
             Err(_) => {
                 let _ = self.child.kill().await;
-                let what = format!("the worker at {} did not stop and was killed", self.url);
+                let what = format!(
+                    "the worker at {} did not stop and was killed",
+                    display_url(&self.url)
+                );
                 bail!(self.log.quote_all(&what).await)
             }
         }

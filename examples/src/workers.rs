@@ -42,19 +42,24 @@ pub fn parse_worker_url(text: &str) -> Result<Url, String> {
     }
 }
 
+/// A worker's URL to show and to copy: without the slash that its text ends with.
+pub fn display_url(url: &Url) -> &str {
+    url.as_str().trim_end_matches('/')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn urls() {
-        let text = |url: &str| parse_worker_url(url).map(|url| url.to_string());
+        let text = |url: &str| parse_worker_url(url).map(|url| display_url(&url).to_owned());
         assert_eq!(
             text("127.0.0.1:8080").as_deref(),
-            Ok("http://127.0.0.1:8080/")
+            Ok("http://127.0.0.1:8080")
         );
-        assert_eq!(text("http://db-1:8080").as_deref(), Ok("http://db-1:8080/"));
-        assert_eq!(text("[::1]:9").as_deref(), Ok("http://[::1]:9/"));
+        assert_eq!(text("http://db-1:8080").as_deref(), Ok("http://db-1:8080"));
+        assert_eq!(text("[::1]:9").as_deref(), Ok("http://[::1]:9"));
         for bad in ["", "host", "http://", "http://host", "host:99999"] {
             assert!(text(bad).is_err(), "{bad}");
         }

@@ -82,14 +82,10 @@ impl QuicConnection {
 #[async_trait]
 impl Connection for QuicConnection {
     async fn open(&self, class: StreamClass) -> Result<BiStream, TransportError> {
-        let streams = self
-            .quic
-            .open_bi()
-            .await
-            .map_err(|err| {
-                let err = self.about.error(&err, "open stream");
-                err.with_delivery(Delivery::NotDelivered)
-            })?;
+        let streams = self.quic.open_bi().await.map_err(|err| {
+            let err = self.about.error(&err, "open stream");
+            err.with_delivery(Delivery::NotDelivered)
+        })?;
         let mut streams = self.streams(streams, None);
         streams.send.set_class(class);
         Ok(streams)

@@ -38,7 +38,17 @@ impl QuicSendStream {
         cx: &mut Context<'_>,
         chunks: &mut [Bytes],
     ) -> Poll<Result<Written, WriteError>> {
-        pin!(self.quic.write_chunks(chunks)).poll(cx)
+        if let Poll::Ready(result) = pin!(self.quic.write_chunks(chunks)).poll(cx) {
+            return Poll::Ready(result);
+        }
+        // Quinn looks at its send window before it looks whether the peer has stopped the stream, and does not wake
+        // a writer for the window when the stream's own is used up as well: one that was stopped just before it had
+        // to wait would wait for ever. A stop after this point wakes it.
+        match pin!(self.quic.stopped()).poll(cx) {
+            Poll::Ready(Ok(Some(code))) => Poll::Ready(Err(WriteError::Stopped(code))),
+            Poll::Ready(Err(err)) => Poll::Ready(Err(err.into())),
+            Poll::Ready(Ok(None)) | Poll::Pending => Poll::Pending,
+        }
     }
 
     /// Writes the first chunk in part. Returns how many bytes were taken.

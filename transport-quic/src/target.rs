@@ -103,8 +103,9 @@ mod tests {
             ("quic:worker-1", "no host"),
             ("quic:///path", "no host"),
         ] {
-            let err = Target::parse(&url.parse().unwrap()).unwrap_err();
-            assert_eq!((ErrorKind::Config, url), (err.kind(), err.peer()));
+            let url: Url = url.parse().unwrap();
+            let err = Target::parse(&url).unwrap_err();
+            assert_eq!((ErrorKind::Config, url.as_str()), (err.kind(), err.peer()));
             assert!(err.detail().contains(words), "{err}");
         }
     }

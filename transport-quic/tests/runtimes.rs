@@ -20,13 +20,21 @@ fn config() -> QuicConfig {
 }
 
 fn io_runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 /// Echoes one stream per connection, on the I/O runtime.
 async fn serve(mut listener: QuicListener) {
     while let Some(connection) = listener.accept().await {
-        while let Ok(BiStream { send: mut tx, mut recv }) = connection.accept().await {
+        while let Ok(BiStream {
+            send: mut tx,
+            mut recv,
+        }) = connection.accept().await
+        {
             while let Some(chunk) = read(recv.as_mut(), usize::MAX).await.unwrap() {
                 send(tx.as_mut(), chunk).await.unwrap();
             }
@@ -39,7 +47,11 @@ async fn serve(mut listener: QuicListener) {
 async fn connect_block_and_use(connector: QuicConnector, url: url::Url) {
     let connection = connector.connect(&url).await.unwrap();
     std::thread::sleep(2 * IDLE_TIMEOUT);
-    assert!(connection.close_reason().is_none(), "{:?}", connection.close_reason());
+    assert!(
+        connection.close_reason().is_none(),
+        "{:?}",
+        connection.close_reason()
+    );
     let mut stream = connection.open(StreamClass::Bulk).await.unwrap();
     send(stream.send.as_mut(), &b"hello"[..]).await.unwrap();
     stream.send.finish();

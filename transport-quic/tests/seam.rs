@@ -29,15 +29,29 @@ async fn echo(server: std::sync::Arc<dyn Connection>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_arrive_whole_and_in_order() {
-    let Pair { client, server, listener } = pair(QuicConfig::default()).await;
+    let Pair {
+        client,
+        server,
+        listener,
+    } = pair(QuicConfig::default()).await;
     let echo = tokio::spawn(echo(server));
-    let BiStream { send: mut tx, recv: mut rx } = client.open(StreamClass::Control).await.unwrap();
+    let BiStream {
+        send: mut tx,
+        recv: mut rx,
+    } = client.open(StreamClass::Control).await.unwrap();
     let sent: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
     let whole = Bytes::from(sent.clone());
     // Empty, small, and larger than any window.
-    let mut chunks: VecDeque<Bytes> = [0..0, 0..1, 1..1, 1..70_000, 70_000..70_001, 70_001..whole.len()]
-        .map(|range| whole.slice(range))
-        .into();
+    let mut chunks: VecDeque<Bytes> = [
+        0..0,
+        0..1,
+        1..1,
+        1..70_000,
+        70_000..70_001,
+        70_001..whole.len(),
+    ]
+    .map(|range| whole.slice(range))
+    .into();
     let writing = tokio::spawn(async move {
         write(tx.as_mut(), &mut chunks).await.unwrap();
         assert!(chunks.is_empty());
@@ -98,7 +112,9 @@ async fn an_unread_stream_delays_no_other() {
 async fn a_dropped_sender_is_no_clean_end() {
     let pair = pair(QuicConfig::default()).await;
     let (mut ours, mut theirs) = pair.stream().await;
-    send(theirs.send.as_mut(), &b"part of a message"[..]).await.unwrap();
+    send(theirs.send.as_mut(), &b"part of a message"[..])
+        .await
+        .unwrap();
     drop(theirs.send);
     for _ in 0..2 {
         // Whoever reads on sees the same, never a clean end.
@@ -115,7 +131,11 @@ async fn a_reset_carries_its_code_even_after_finish() {
     let (mut ours, mut theirs) = pair.stream().await;
     // More than the window, so that the end can't have arrived.
     let writing = send(theirs.send.as_mut(), vec![0; 64 << 20]);
-    assert!(tokio::time::timeout(Duration::from_millis(50), writing).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), writing)
+            .await
+            .is_err()
+    );
     theirs.send.finish();
     theirs.send.reset(StreamCode(77));
     match soon(drain(ours.recv.as_mut())).await {
@@ -145,6 +165,37 @@ async fn a_dropped_receiver_stops_the_writer() {
     }
 }
 
+/// The stop meets the writer in all states: running, waiting for the stream's window, for the send window, for both.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_reaches_a_writer_in_every_state() {
+    let config = QuicConfig {
+        stream_window_bytes: 64 << 10,
+        send_window_bytes: 64 << 10,
+        ..QuicConfig::default()
+    };
+    let pair = pair(config).await;
+    for round in 0..200 {
+        let (ours, mut theirs) = pair.stream().await;
+        let writing = tokio::spawn(async move {
+            loop {
+                if let Err(err) = send(theirs.send.as_mut(), vec![0; 16 << 10]).await {
+                    return err;
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        for _ in 0..round % 8 {
+            tokio::task::yield_now().await;
+        }
+        drop(ours.recv);
+        let err = soon(writing).await.unwrap();
+        assert!(
+            matches!(err, StreamError::Stopped(StreamCode::CANCELLED)),
+            "{err}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_stream_never_ends_cleanly() {
     let pair = pair(QuicConfig::default()).await;
@@ -152,7 +203,10 @@ async fn a_stopped_stream_never_ends_cleanly() {
     ours.recv.stop(StreamCode::PROTOCOL);
     ours.recv.stop(StreamCode::CANCELLED);
     let err = soon(read(ours.recv.as_mut(), 1)).await.unwrap_err();
-    assert!(matches!(err, StreamError::Reset(StreamCode::PROTOCOL)), "{err}");
+    assert!(
+        matches!(err, StreamError::Reset(StreamCode::PROTOCOL)),
+        "{err}"
+    );
     let endless = async {
         loop {
             if let Err(err) = send(theirs.send.as_mut(), vec![0; 1 << 20]).await {
@@ -161,7 +215,10 @@ async fn a_stopped_stream_never_ends_cleanly() {
         }
     };
     let err = soon(endless).await;
-    assert!(matches!(err, StreamError::Stopped(StreamCode::PROTOCOL)), "{err}");
+    assert!(
+        matches!(err, StreamError::Stopped(StreamCode::PROTOCOL)),
+        "{err}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,7 +226,11 @@ async fn ten_thousand_streams_are_open_at_once() {
     const STREAMS: usize = 10_000;
     let config = QuicConfig::default();
     assert!((config.initial_streams as usize) < STREAMS);
-    let Pair { client, server, listener: _listener } = pair(config).await;
+    let Pair {
+        client,
+        server,
+        listener: _listener,
+    } = pair(config).await;
     let accepting = tokio::spawn(async move {
         let mut streams = Vec::new();
         while streams.len() < STREAMS {
@@ -209,25 +270,39 @@ async fn more_streams_than_allowed_wait() {
     }
     // Dropping the wait opens nothing.
     let ninth = pair.client.open(StreamClass::Bulk);
-    assert!(tokio::time::timeout(Duration::from_millis(50), ninth).await.is_err());
-    open.pop();
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), ninth)
+            .await
+            .is_err()
+    );
+    // More is announced once an eighth is free, not for each stream.
+    open.truncate(6);
     open.push(soon(pair.stream()).await);
-    assert_eq!(8, open.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reason_to_close_reaches_the_peer() {
-    let Pair { client, server, mut listener } = pair(QuicConfig::default()).await;
+    let Pair {
+        client,
+        server,
+        mut listener,
+    } = pair(QuicConfig::default()).await;
     assert!(client.close_reason().is_none());
     let mut stream = client.open(StreamClass::Bulk).await.unwrap();
     server.close("draining for an upgrade");
     server.close("another reason");
     let err = soon(client.closed()).await;
-    assert_eq!((ErrorKind::Closed, "draining for an upgrade"), (err.kind(), err.detail()));
+    assert_eq!(
+        (ErrorKind::Closed, "draining for an upgrade"),
+        (err.kind(), err.detail())
+    );
     assert!(err.peer().contains("quic://127.0.0.1"), "{err}");
     assert_eq!(ErrorKind::Closed, client.close_reason().unwrap().kind());
     let err = client.open(StreamClass::Bulk).await.err().unwrap();
-    assert_eq!((ErrorKind::Closed, Delivery::NotDelivered), (err.kind(), err.delivery()));
+    assert_eq!(
+        (ErrorKind::Closed, Delivery::NotDelivered),
+        (err.kind(), err.delivery())
+    );
     match soon(read(stream.recv.as_mut(), 1)).await {
         Err(StreamError::Connection(err)) => assert_eq!(ErrorKind::Closed, err.kind()),
         other => panic!("{other:?}"),
@@ -241,7 +316,11 @@ async fn a_reason_to_close_reaches_the_peer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_the_listener_tells_the_peers_and_frees_the_port() {
-    let Pair { client, server: _server, mut listener } = pair(QuicConfig::default()).await;
+    let Pair {
+        client,
+        server: _server,
+        mut listener,
+    } = pair(QuicConfig::default()).await;
     let addr = listener.local_addr();
     assert_eq!(format!("quic {addr}"), listener.describe());
     soon(listener.close()).await;
@@ -258,7 +337,11 @@ async fn closing_the_listener_tells_the_peers_and_frees_the_port() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dropping_the_last_handle_closes() {
-    let Pair { client, server, listener: _listener } = pair(QuicConfig::default()).await;
+    let Pair {
+        client,
+        server,
+        listener: _listener,
+    } = pair(QuicConfig::default()).await;
     let stream = client.open(StreamClass::Bulk).await.unwrap();
     drop(client);
     assert_eq!(ErrorKind::Closed, soon(server.closed()).await.kind());
@@ -274,9 +357,15 @@ async fn keep_alive_outlives_the_idle_timeout() {
     };
     let pair = pair(config).await;
     let idle = Duration::from_secs(2);
-    assert!(tokio::time::timeout(idle, pair.client.closed()).await.is_err());
+    assert!(
+        tokio::time::timeout(idle, pair.client.closed())
+            .await
+            .is_err()
+    );
     let (mut ours, mut theirs) = pair.stream().await;
-    send(theirs.send.as_mut(), &b"still here"[..]).await.unwrap();
+    send(theirs.send.as_mut(), &b"still here"[..])
+        .await
+        .unwrap();
     theirs.send.finish();
     assert_eq!(10, soon(drain(ours.recv.as_mut())).await.unwrap());
     assert!(DEADLINE > idle);
@@ -290,7 +379,10 @@ async fn several_sockets_share_one_port() {
     };
     let pair = pair(config).await;
     let (mut ours, mut theirs) = pair.stream().await;
-    send(theirs.send.as_mut(), vec![0; 10 << 20]).await.err();
-    theirs.send.finish();
+    let writing = tokio::spawn(async move {
+        send(theirs.send.as_mut(), vec![0; 10 << 20]).await.unwrap();
+        theirs.send.finish();
+    });
     assert_eq!(10 << 20, soon(drain(ours.recv.as_mut())).await.unwrap());
+    soon(writing).await.unwrap();
 }

@@ -14,5 +14,5 @@ fn main() -> ExitCode {
         return worker;
     }
     let args = LocalClusterArgs::parse();
-    program::run(&args.log.clone(), run(args))
+    program::run(&args.log.clone(), |queries| run(args, queries))
 }

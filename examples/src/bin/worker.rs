@@ -10,5 +10,5 @@ use datafusion_transport_examples::{
 
 fn main() -> ExitCode {
     let args = WorkerArgs::parse();
-    program::run(&args.log.clone(), run(args))
+    program::run(&args.log.clone(), |queries| run(args, queries))
 }

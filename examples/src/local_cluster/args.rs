@@ -4,13 +4,14 @@ use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use anyhow::Result;
 use clap::Parser;
+use tokio::runtime::Handle;
 
 use crate::{
     execution,
     matrix::NamedQuery,
     output::Format,
     program::usage,
-    query::Request,
+    query::{Request, as_usage},
     session::SessionOptions,
     tables::Table,
     tpch,
@@ -21,6 +22,10 @@ use crate::{
 /// Bytes of a file that are worth a partition of their own here. The engine's default is for real
 /// clusters, where so little data as this would stay on one node.
 const BYTES_PER_PARTITION: &str = "16384";
+
+/// The development certificate needs no warning here: it's made for this run, in a directory that
+/// only this user can read, and the workers listen on the loopback address.
+const LOG: &str = "warn,datafusion_transport_quic::development=error";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,7 +92,7 @@ pub struct LocalClusterArgs {
     pub repeat: NonZeroUsize,
 
     /// Size of the TPC-H data in GB, uncompressed
-    #[arg(long, value_name = "FACTOR", default_value = "0.1")]
+    #[arg(long, value_name = "FACTOR", value_parser = parse_scale, default_value = "0.1")]
     pub scale: f64,
 
     /// Where to keep the TPC-H data [default: below the build directory]
@@ -131,7 +136,7 @@ pub struct LocalClusterArgs {
     pub quiet: bool,
 
     /// What to log: a level, or a list such as warn,worker=debug (the workers' own logs)
-    #[arg(long, value_name = "FILTER", default_value = "warn")]
+    #[arg(long, value_name = "FILTER", default_value = LOG)]
     pub log: String,
 }
 
@@ -145,7 +150,7 @@ impl LocalClusterArgs {
                     sql: sql.clone(),
                 }]),
                 Ok(_) => Err(usage("several SQL statements: this program runs one")),
-                Err(error) => Err(usage(format!("{error:#}"))),
+                Err(error) => Err(as_usage(error)),
             };
         }
         let chosen: Vec<usize> = self.query.concat();
@@ -181,14 +186,23 @@ impl LocalClusterArgs {
         options
     }
 
-    pub(super) fn request(&self) -> Request {
+    pub(super) fn request(&self, queries: Handle) -> Request {
         Request {
             format: self.format,
-            explain: self.explain,
             explain_analyze: self.explain_analyze,
             timeout: Some(self.timeout),
+            queries,
         }
     }
+}
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    let scale = text
+        .parse()
+        .map_err(|_| "expected a number, such as 0.1".to_owned())?;
+    tpch::check_scale(scale)
+        .map(|()| scale)
+        .map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -229,6 +243,8 @@ mod tests {
         for bad in [
             &["--query", "23"] as &[&str],
             &["--workers", "0"],
+            &["--scale", "0"],
+            &["--scale", "big"],
             &["--all", "select 1"],
             &["--repeat", "2"],
             &["--table", "t=/x"],

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{args::LocalClusterArgs, differences};
 use crate::{
-    execution::{Execution, PlanShape},
+    execution::Execution,
     matrix::{Matrix, NamedQuery},
     output::{Format, rows_as_json, write_result},
     traffic::{self, Peer},
@@ -21,6 +21,7 @@ use crate::{
 /// one document at the end.
 pub(super) struct Report {
     queries: Vec<Value>,
+    query_count: usize,
     query_time: Duration,
     matrix: Option<Matrix>,
     pub(super) peers: Vec<Peer>,
@@ -30,6 +31,7 @@ impl Report {
     pub(super) fn new() -> Self {
         Self {
             queries: Vec::new(),
+            query_count: 0,
             query_time: Duration::ZERO,
             matrix: None,
             peers: Vec::new(),
@@ -51,11 +53,11 @@ impl Report {
         result: &Execution,
         plan: Option<String>,
     ) -> Result<()> {
-        let shape = result.shape().await?;
+        self.query_count += 1;
         self.query_time += result.elapsed();
-        let mut stdout = io::stdout().lock();
         match (args.format, &plan) {
             (Format::Json, plan) => {
+                let shape = result.shape().await?;
                 let rows: Value = serde_json::from_str(&rows_as_json(result)?)?;
                 self.queries.push(json!({
                     "query": query.name,
@@ -68,11 +70,10 @@ impl Report {
                 }));
                 return Ok(());
             }
-            (_, Some(plan)) => writeln!(stdout, "{}", plan.trim_end())?,
-            (format, None) => write_result(&mut stdout, format, result)?,
+            (_, Some(plan)) => writeln!(io::stdout(), "{}", plan.trim_end())?,
+            (format, None) => write_result(&mut io::stdout().lock(), format, result)?,
         }
-        drop(stdout);
-        args.say(&summary(query, result, shape))
+        args.say(&format!("{}: {}", query.name, result.summary().await?))
     }
 
     /// Everything has ended: prints what is left to print, and fails if results differ.
@@ -101,23 +102,16 @@ impl Report {
             return Ok(());
         }
         drop(stdout);
+        if self.query_count > 1 {
+            let time = milliseconds(self.query_time);
+            args.say(&format!("total: {} queries in {time} ms", self.query_count))?;
+        }
         args.say(&format!(
             "\nWhat the transport ({}) did:\n{}",
             args.transport,
             traffic::display(&self.peers)
         ))
     }
-}
-
-fn summary(query: &NamedQuery, result: &Execution, shape: PlanShape) -> String {
-    format!(
-        "{}: {} rows in {} ms; {} tasks in {} stages on workers",
-        query.name,
-        result.row_count(),
-        milliseconds(result.elapsed()),
-        shape.tasks,
-        shape.stages,
-    )
 }
 
 impl LocalClusterArgs {

@@ -70,13 +70,7 @@ impl Dataset {
 /// # Errors
 /// When `scale` is out of range, or `dir` cannot be written.
 pub fn generate(dir: &Path, scale: f64, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Dataset> {
-    if !SCALES.contains(&scale) {
-        bail!(
-            "scale {scale} is out of range: use {} to {}",
-            SCALES.start(),
-            SCALES.end()
-        );
-    }
+    check_scale(scale)?;
     let target = dir.join(format!("sf{scale}-v{LAYOUT_VERSION}"));
     if target.is_dir() {
         return Ok(Dataset {
@@ -105,6 +99,18 @@ pub fn generate(dir: &Path, scale: f64, progress: &(dyn Fn(u64, u64) + Sync)) ->
             generated: false,
         }),
         Err(error) => Err(error).with_context(|| format!("cannot create {}", target.display())),
+    }
+}
+
+/// Checks that [`generate`] can produce data at `scale`.
+///
+/// # Errors
+/// When it cannot: says which scales it can.
+pub fn check_scale(scale: f64) -> Result<()> {
+    let (smallest, largest) = (SCALES.start(), SCALES.end());
+    match SCALES.contains(&scale) {
+        true => Ok(()),
+        false => bail!("scale {scale} is out of range: use {smallest} to {largest}"),
     }
 }
 

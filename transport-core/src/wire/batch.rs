@@ -108,9 +108,14 @@ impl BatchDecoder {
     /// Anything other than IPC messages that end with exactly one valid record batch (B-2), or a compressed buffer that
     /// states an impossible size (B-5). After an error the stream is unusable.
     pub fn decode(&mut self, mut payload: Buffer) -> Result<RecordBatch, DecodeError> {
-        check_messages(&payload)?;
+        let last_body_bytes = check_messages(&payload)?;
         let decoder = &mut self.decoder;
-        let batch = catch(|| decoder.decode(&mut payload))
+        let decode = || match decoder.decode(&mut payload)? {
+            // Arrow's decoder looks at a message without body only once more bytes are there. It doesn't take them.
+            None if last_body_bytes == 0 => decoder.decode(&mut Buffer::from([0u8])),
+            batch => Ok(batch),
+        };
+        let batch = catch(decode)
             .map_err(|panic| DecodeError::new(format!("record batch: decoder panicked: {panic}")))?
             .map_err(|err| DecodeError::new(format!("record batch: {err}")))?
             .ok_or_else(|| DecodeError::new("batch frame holds no record batch (B-2)"))?;
@@ -198,9 +203,11 @@ fn is_wasteful(held_bytes: usize, used_bytes: usize) -> bool {
     held_bytes > GATHER_BYTES && used_bytes < held_bytes - held_bytes / 4
 }
 
-/// B-2, B-5: walks the encapsulated messages and checks what Arrow's decoder would take on trust.
-fn check_messages(payload: &Buffer) -> Result<(), DecodeError> {
+/// B-2, B-5: walks the encapsulated messages and checks what Arrow's decoder would take on trust. Returns the length of
+/// the last one's body.
+fn check_messages(payload: &Buffer) -> Result<usize, DecodeError> {
     let mut rest = payload.as_slice();
+    let mut last_body_bytes = 0;
     while !rest.is_empty() {
         let (metadata, after) = split_metadata(rest)?;
         let message = arrow_ipc::root_as_message(metadata)
@@ -223,8 +230,9 @@ fn check_messages(payload: &Buffer) -> Result<(), DecodeError> {
             check_compressed(&batch, body)?;
         }
         rest = after;
+        last_body_bytes = body_bytes;
     }
-    Ok(())
+    Ok(last_body_bytes)
 }
 
 /// Splits `[continuation, length, metadata, rest]` into metadata and rest.

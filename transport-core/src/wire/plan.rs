@@ -119,7 +119,7 @@ mod tests {
                 id: Uuid::from_u128(3),
                 partitions: 17,
             }],
-            target_worker_url: "http://worker:80/".parse().unwrap(),
+            target_worker_url: "http://worker:8080/".parse().unwrap(),
             query_start_time_ns: 123,
         });
         assert_eq!(got.task_key.query_id, Uuid::from_u128(9));
@@ -128,7 +128,7 @@ mod tests {
         assert!(matches!(got.plan, MaybeEncoded::Encoded(bytes) if bytes == b"plan"));
         assert_eq!(got.work_unit_feed_declarations[0].id, Uuid::from_u128(3));
         assert_eq!(got.work_unit_feed_declarations[0].partitions, 17);
-        assert_eq!(got.target_worker_url.as_str(), "http://worker:80/");
+        assert_eq!(got.target_worker_url.as_str(), "http://worker:8080/");
     }
 
     proptest! {

@@ -1,5 +1,5 @@
 //! Pairs of connected peers over real sockets, and certificates to connect them with.
-#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 use bytes::Bytes;
 use datafusion_transport_core::connection::{
@@ -45,10 +45,8 @@ pub async fn pair(config: QuicConfig) -> Pair {
     let mut listener = listen(config.clone(), identity.server_tls().unwrap());
     let connector = QuicConnector::new(config, identity.client_tls().unwrap(), io).unwrap();
     let url = url("127.0.0.1", listener.local_addr());
-    let (client, server) = soon(async {
-        tokio::join!(connector.connect(&url), listener.accept())
-    })
-    .await;
+    let (client, server) =
+        soon(async { tokio::join!(connector.connect(&url), listener.accept()) }).await;
     Pair {
         client: client.unwrap(),
         server: server.unwrap(),
@@ -79,10 +77,7 @@ impl Pair {
 }
 
 /// Writes one buffer.
-pub async fn send(
-    stream: &mut dyn SendStream,
-    bytes: impl Into<Bytes>,
-) -> Result<(), StreamError> {
+pub async fn send(stream: &mut dyn SendStream, bytes: impl Into<Bytes>) -> Result<(), StreamError> {
     write(stream, &mut VecDeque::from([bytes.into()])).await
 }
 

@@ -119,3 +119,27 @@ pub(super) fn decode(msg: ParquetMessage, held: Option<Value>) -> Value {
     };
     Value::Remote(super::remote::RemoteError::new(text))
 }
+
+#[cfg(all(test, not(feature = "parquet")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_feature_it_arrives_as_text() {
+        let msg = |variant: Variant, text: &str| ParquetMessage {
+            variant: variant.into(),
+            text: text.to_owned(),
+            first: 3,
+            second: 5,
+        };
+        let text = |msg, held| Value::into_boxed(decode(msg, held)).to_string();
+        assert_eq!(text(msg(Variant::Eof, "short"), None), "EOF: short");
+        let range = msg(Variant::NeedMoreDataRange, "");
+        assert_eq!(text(range, None), "NeedMoreDataRange: 3..5");
+        let held = Value::Remote(super::super::remote::RemoteError::new("held"));
+        assert_eq!(
+            text(msg(Variant::External, ""), Some(held)),
+            "External: held"
+        );
+    }
+}

@@ -68,3 +68,21 @@ pub(super) fn decode(msg: SqlMessage) -> DataFusionError {
     let text = format!("SQL error: {err}{backtrace}");
     DataFusionError::External(Box::new(super::remote::RemoteError::new(text)))
 }
+
+#[cfg(all(test, not(feature = "sql")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_feature_it_arrives_as_text() {
+        let err = decode(SqlMessage {
+            variant: Variant::Parser.into(),
+            text: "expected: \"x\"".to_owned(),
+            backtrace: Some("\n\nbacktrace: 0: main".to_owned()),
+        });
+        assert_eq!(
+            err.to_string(),
+            "External error: SQL error: ParserError(\"expected: \\\"x\\\"\")\n\nbacktrace: 0: main"
+        );
+    }
+}

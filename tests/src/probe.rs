@@ -1,0 +1,190 @@
+//! [`ProbeExec`]: a leaf that produces what a test says and counts what is done to it.
+
+use arrow_schema::SchemaRef;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::Result;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+    ReplaceChildrenOptions,
+};
+use futures::Stream;
+use futures::stream::BoxStream;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+/// Makes the batches of a partition.
+type Source = Arc<dyn Fn(usize) -> BoxStream<'static, Result<RecordBatch>> + Send + Sync>;
+
+/// What happened to one partition.
+#[derive(Debug, Default)]
+pub struct PartitionProbe {
+    executed: AtomicUsize,
+    polled: AtomicUsize,
+    produced: AtomicUsize,
+    dropped: AtomicUsize,
+}
+
+impl PartitionProbe {
+    /// Times the partition was executed.
+    pub fn executed(&self) -> usize {
+        self.executed.load(Ordering::SeqCst)
+    }
+
+    /// Times its stream was polled.
+    pub fn polled(&self) -> usize {
+        self.polled.load(Ordering::SeqCst)
+    }
+
+    /// Batches it produced.
+    pub fn produced(&self) -> usize {
+        self.produced.load(Ordering::SeqCst)
+    }
+
+    /// Streams of it that were dropped.
+    pub fn dropped(&self) -> usize {
+        self.dropped.load(Ordering::SeqCst)
+    }
+}
+
+/// A leaf with any number of partitions.
+pub struct ProbeExec {
+    source: Source,
+    probes: Vec<Arc<PartitionProbe>>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl ProbeExec {
+    /// A plan of `partitions`, each with the batches that `source` makes for its number.
+    pub fn new(
+        schema: SchemaRef,
+        partitions: usize,
+        source: impl Fn(usize) -> BoxStream<'static, Result<RecordBatch>> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(partitions),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Arc::new(Self {
+            source: Arc::new(source),
+            probes: (0..partitions).map(|_| Arc::default()).collect(),
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+
+    /// What happened to a partition.
+    pub fn probe(&self, partition: usize) -> Arc<PartitionProbe> {
+        Arc::clone(&self.probes[partition])
+    }
+
+    /// A count over all partitions.
+    pub fn total(&self, count: impl Fn(&PartitionProbe) -> usize) -> usize {
+        self.probes.iter().map(|probe| count(probe)).sum()
+    }
+}
+
+impl fmt::Debug for ProbeExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProbeExec").field("probes", &self.probes).finish()
+    }
+}
+
+impl DisplayAs for ProbeExec {
+    fn fmt_as(&self, _t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProbeExec")
+    }
+}
+
+impl ExecutionPlan for ProbeExec {
+    fn name(&self) -> &str {
+        "ProbeExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![]
+    }
+
+    fn apply_expressions(
+        &self,
+        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        _ctx: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let probe = self.probe(partition);
+        probe.executed.fetch_add(1, Ordering::SeqCst);
+        let stream = Probed {
+            rows: MetricBuilder::new(&self.metrics).output_rows(partition),
+            inner: (self.source)(partition),
+            probe,
+        };
+        let schema = self.schema();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+struct Probed {
+    inner: BoxStream<'static, Result<RecordBatch>>,
+    probe: Arc<PartitionProbe>,
+    rows: datafusion::physical_plan::metrics::Count,
+}
+
+impl Stream for Probed {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.probe.polled.fetch_add(1, Ordering::SeqCst);
+        let poll = self.inner.as_mut().poll_next(cx);
+        if let Poll::Ready(Some(Ok(batch))) = &poll {
+            self.probe.produced.fetch_add(1, Ordering::SeqCst);
+            self.rows.add(batch.num_rows());
+        }
+        poll
+    }
+}
+
+impl Drop for Probed {
+    fn drop(&mut self) {
+        self.probe.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
