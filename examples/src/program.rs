@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Parser;
 use tokio::{
-    runtime::{Builder, Handle},
+    runtime::{Builder, Handle, Runtime},
     task::JoinSet,
 };
 use tracing_subscriber::EnvFilter;
@@ -119,6 +119,8 @@ fn start_log(filter: &str) -> Result<()> {
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // It would report a closed standard error to standard error, and panic.
+        .log_internal_errors(false)
         .with_writer(io::stderr)
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
         .try_init()
@@ -138,11 +140,24 @@ where
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let result = control.block_on(work(queries.handle().clone()));
-    // Neither a blocking read of standard input nor a query that does not pause holds up the end.
-    control.shutdown_background();
-    queries.shutdown_background();
-    result
+    let work = work(queries.handle().clone());
+    let (_queries, control) = (Unwaited(Some(queries)), Unwaited(Some(control)));
+    control
+        .0
+        .as_ref()
+        .map_or(Ok(()), |control| control.block_on(work))
+}
+
+/// A runtime whose end nobody waits for: neither a blocking read of standard input nor a query that
+/// makes no pause holds up the end of the program.
+struct Unwaited(Option<Runtime>);
+
+impl Drop for Unwaited {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Prints an error with its causes, leaving out those that the text before already quotes.

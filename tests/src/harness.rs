@@ -1,5 +1,6 @@
 //! [`Harness`]: one worker and one client on a transport, in this process, over real sockets where the transport has any.
 
+use crate::probe::ProbeCodec;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
@@ -9,12 +10,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_distributed::{
-    ChannelResolver, DefaultSessionBuilder, DistributedExt, ExecuteTaskRequest, MaybeEncoded,
+    ChannelResolver, DefaultSessionBuilder, DistributedExt, ExecuteTaskRequest, MappedWorkerSessionBuilderExt,
+    MaybeEncoded, WorkerSessionBuilder,
     ProducerHead, SetPlanRequest, TaskKey, WorkerChannel, WorkerToCoordinatorMsg,
 };
 use datafusion_transport_core::memory::MemoryNetwork;
 use datafusion_transport_core::{
-    IoRuntime, Server, ServerHandle, TransportExt, TransportResolver, Transports, WiredWorker,
+    IoRuntime, Server, ServerHandle, TransportExt, TransportResolver, Transports,
 };
 use datafusion_transport_quic::{DevelopmentIdentity, QuicConfig, QuicConnector, QuicListener};
 use futures::StreamExt;
@@ -47,7 +49,6 @@ pub struct Harness {
     pub transports: Transports,
     /// The worker's server; none for gRPC.
     pub server: Option<ServerHandle>,
-    worker: WiredWorker,
     _grpc: Option<AbortOnDropHandle<()>>,
     _identity_dir: Option<tempfile::TempDir>,
 }
@@ -109,13 +110,12 @@ impl Harness {
         transports: Transports,
         listener: Box<dyn datafusion_transport_core::connection::Listener>,
     ) -> Self {
-        let worker = transports.worker(DefaultSessionBuilder);
-        let server = Server::builder(worker.clone()).listener(listener);
+        let worker = transports.worker(session_builder());
+        let server = Server::builder(worker).listener(listener);
         Self {
             url,
             server: Some(server.start().unwrap()),
             transports,
-            worker,
             _grpc: None,
             _identity_dir: None,
         }
@@ -123,7 +123,7 @@ impl Harness {
 
     async fn start_grpc() -> Self {
         let transports = Transports::builder().grpc().build().unwrap();
-        let worker = transports.worker(DefaultSessionBuilder);
+        let worker = transports.worker(session_builder());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let service = worker.worker().into_worker_server();
@@ -136,7 +136,6 @@ impl Harness {
             url: url.parse().unwrap(),
             transports,
             server: None,
-            worker,
             _grpc: Some(AbortOnDropHandle::new(tokio::spawn(serve))),
             _identity_dir: None,
         }
@@ -148,7 +147,7 @@ impl Harness {
         resolver.get_worker_client_for_url(&self.url).await.unwrap()
     }
 
-    /// Gives the worker a plan without encoding it, so that a test sees what happens to it.
+    /// Gives the worker a plan by a coordinator channel; a [`ProbeExec`](crate::ProbeExec) arrives as the same object.
     pub async fn set_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Task {
         self.set_plan_with(plan, "none").await
     }
@@ -173,11 +172,15 @@ impl Harness {
         let mut headers = HeaderMap::new();
         let option = "x-datafusion-distributed-config-distributed.compression";
         headers.insert(option, compression.parse().unwrap());
-        let worker = self.worker.worker();
-        let from_worker = worker.coordinator_channel(headers, request, until_end.boxed());
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let (metrics, ctx) = (ExecutionPlanMetricsSet::new(), self.context(1, &pool));
+        let mut channel = self.channel().await;
+        let from_worker = channel
+            .coordinator_channel(headers, request, until_end.boxed(), metrics, &ctx)
+            .await;
         Task {
             key,
-            from_worker: from_worker.await.unwrap(),
+            from_worker: from_worker.unwrap(),
             end: Some(end),
         }
     }
@@ -228,11 +231,17 @@ impl Harness {
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(pool));
         let config = SessionConfig::new()
             .with_distributed_transports(&self.transports)
+            .with_distributed_user_codec(ProbeCodec)
             .with_distributed_worker_connection_buffer_budget_bytes(budget_bytes)
             .unwrap();
         let runtime = runtime.build_arc().unwrap();
         SessionContext::new_with_config_rt(config, runtime).task_ctx()
     }
+}
+
+/// Sessions that can decode a probe.
+fn session_builder() -> impl WorkerSessionBuilder + Send + Sync + 'static {
+    DefaultSessionBuilder.map(|builder| Ok(builder.with_distributed_user_codec(ProbeCodec).build()))
 }
 
 /// The streams of a call, and what the session sees of them.

@@ -2,7 +2,7 @@
 
 use arrow_schema::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::Result;
+use datafusion::common::{Result, internal_err};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -13,11 +13,13 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
     ReplaceChildrenOptions,
 };
+use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use futures::Stream;
 use futures::stream::BoxStream;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
@@ -55,8 +57,12 @@ impl PartitionProbe {
     }
 }
 
+/// Plans by number, so that one can be sent to a worker of this process and be the same plan there.
+static PLANS: Mutex<BTreeMap<u64, Arc<ProbeExec>>> = Mutex::new(BTreeMap::new());
+
 /// A leaf with any number of partitions.
 pub struct ProbeExec {
+    number: u64,
     source: Source,
     probes: Vec<Arc<PartitionProbe>>,
     properties: Arc<PlanProperties>,
@@ -76,12 +82,17 @@ impl ProbeExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        Arc::new(Self {
+        let mut plans = PLANS.lock().unwrap();
+        let number = plans.last_key_value().map_or(0, |(last, _)| last + 1);
+        let plan = Arc::new(Self {
+            number,
             source: Arc::new(source),
             probes: (0..partitions).map(|_| Arc::default()).collect(),
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
-        })
+        });
+        plans.insert(number, Arc::clone(&plan));
+        plan
     }
 
     /// What happened to a partition.
@@ -186,5 +197,39 @@ impl Stream for Probed {
 impl Drop for Probed {
     fn drop(&mut self) {
         self.probe.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Encodes a [`ProbeExec`] as its number.
+#[derive(Debug)]
+pub(crate) struct ProbeCodec;
+
+impl PhysicalExtensionCodec for ProbeCodec {
+    fn try_decode(
+        &self,
+        buf: &[u8],
+        _inputs: &[Arc<dyn ExecutionPlan>],
+        _ctx: &TaskContext,
+        _converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Some(number) = buf.strip_prefix(b"probe").and_then(|n| n.try_into().ok()) else {
+            return internal_err!("not a probe");
+        };
+        let plan = PLANS.lock().unwrap().get(&u64::from_le_bytes(number)).cloned();
+        Ok(plan.expect("a plan of this process"))
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        buf: &mut Vec<u8>,
+        _converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let Some(probe) = node.downcast_ref::<ProbeExec>() else {
+            return internal_err!("not a probe");
+        };
+        buf.extend_from_slice(b"probe");
+        buf.extend_from_slice(&probe.number.to_le_bytes());
+        Ok(())
     }
 }

@@ -38,7 +38,9 @@ pub struct QuicConfig {
     /// more is lost on a path that can't take it. Default 1200.
     pub initial_mtu_bytes: u16,
     /// Largest datagram that discovery tries, in bytes of UDP payload. Trying costs a few probes; probes that a path
-    /// can't carry do no harm. Default 8952, which fits a 9000-byte network and loopback; see the crate documentation.
+    /// can't carry do no harm. But a send is at most 64 KiB, and so many datagrams of *this* size at most, whatever
+    /// their real size: a value far above the network's costs system calls. Default 8952, which fits a 9000-byte
+    /// network and does well on loopback.
     pub mtu_discovery_upper_bound_bytes: u16,
     /// How the sending rate reacts to loss. Default Cubic.
     pub congestion: CongestionControl,
@@ -263,7 +265,8 @@ mod tests {
 
     #[test]
     fn an_invalid_field_is_named() {
-        let cases: [(&str, fn(&mut QuicConfig)); 13] = [
+        type Breakage = fn(&mut QuicConfig);
+        let cases: [(&str, Breakage); 13] = [
             ("keep_alive_interval", |c| {
                 c.keep_alive_interval = c.idle_timeout
             }),

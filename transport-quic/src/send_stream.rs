@@ -43,7 +43,8 @@ impl QuicSendStream {
         }
         // Quinn looks at its send window before it looks whether the peer has stopped the stream, and does not wake
         // a writer for the window when the stream's own is used up as well: one that was stopped just before it had
-        // to wait would wait for ever. A stop after this point wakes it.
+        // to wait would wait for ever. A stop after this point wakes it. The price is a small entry in quinn's
+        // tables for each stream that had to wait, until the stream is finished or stopped.
         match pin!(self.quic.stopped()).poll(cx) {
             Poll::Ready(Ok(Some(code))) => Poll::Ready(Err(WriteError::Stopped(code))),
             Poll::Ready(Err(err)) => Poll::Ready(Err(err.into())),

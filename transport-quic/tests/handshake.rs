@@ -88,7 +88,7 @@ async fn an_expired_certificate_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_protocol_version_is_named_on_both_sides() {
+async fn another_protocol_version_is_refused_and_both_are_named() {
     let authority = Authority::new();
     let (cert, key) = authority.sign("localhost", |_| ());
     let endpoint = quinn::Endpoint::server(

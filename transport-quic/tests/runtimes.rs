@@ -1,5 +1,5 @@
 //! The drivers run on the I/O runtime, whatever the caller's threads do.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 

@@ -32,7 +32,7 @@ pub fn become_worker() {
         return;
     };
     let args = WorkerArgs::parse_from(std::iter::once("worker").chain(args.lines()));
-    program::run("info", worker::run(args));
+    program::run("info", |queries| worker::run(args, queries));
 }
 
 /// A worker process, serving QUIC. Dropping it kills it; it ends by itself where this process dies first.

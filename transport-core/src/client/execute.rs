@@ -78,7 +78,14 @@ impl ExecuteCall {
                 unwanted.push(partition);
                 continue;
             }
-            let _ = slot.send(self.open(partition, &mut lease).await);
+            let opening = self.open(partition, &mut lease).await;
+            if opening.is_err() {
+                unwanted.push(partition);
+            }
+            let _ = slot.send(opening);
+        }
+        if lease.is_err() {
+            return;
         }
         for partitions in contiguous(&unwanted) {
             self.release(partitions).await;
