@@ -1,1 +1,2 @@
-//! Placeholder.
+//! Reserved for what the benchmarks share. Empty so far.
+#![forbid(unsafe_code)]
