@@ -10,9 +10,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_distributed::{
-    ChannelResolver, DefaultSessionBuilder, DistributedExt, ExecuteTaskRequest, MappedWorkerSessionBuilderExt,
-    MaybeEncoded, WorkerSessionBuilder,
-    ProducerHead, SetPlanRequest, TaskKey, WorkerChannel, WorkerToCoordinatorMsg,
+    ChannelResolver, DefaultSessionBuilder, DistributedExt, ExecuteTaskRequest,
+    MappedWorkerSessionBuilderExt, MaybeEncoded, ProducerHead, SetPlanRequest, TaskKey,
+    WorkerChannel, WorkerSessionBuilder, WorkerToCoordinatorMsg,
 };
 use datafusion_transport_core::memory::MemoryNetwork;
 use datafusion_transport_core::{

@@ -2,8 +2,8 @@
 
 use arrow_schema::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::{Result, internal_err};
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
@@ -19,8 +19,8 @@ use futures::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 /// Makes the batches of a partition.
@@ -108,7 +108,9 @@ impl ProbeExec {
 
 impl fmt::Debug for ProbeExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProbeExec").field("probes", &self.probes).finish()
+        f.debug_struct("ProbeExec")
+            .field("probes", &self.probes)
+            .finish()
     }
 }
 
@@ -215,7 +217,11 @@ impl PhysicalExtensionCodec for ProbeCodec {
         let Some(number) = buf.strip_prefix(b"probe").and_then(|n| n.try_into().ok()) else {
             return internal_err!("not a probe");
         };
-        let plan = PLANS.lock().unwrap().get(&u64::from_le_bytes(number)).cloned();
+        let plan = PLANS
+            .lock()
+            .unwrap()
+            .get(&u64::from_le_bytes(number))
+            .cloned();
         Ok(plan.expect("a plan of this process"))
     }
 

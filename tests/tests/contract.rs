@@ -51,7 +51,10 @@ fn numbers(from: i64, rows: usize) -> RecordBatch {
 }
 
 /// `batches` batches of `rows` rows, counting up.
-fn counting(batches: usize, rows: usize) -> BoxStream<'static, Result<RecordBatch, DataFusionError>> {
+fn counting(
+    batches: usize,
+    rows: usize,
+) -> BoxStream<'static, Result<RecordBatch, DataFusionError>> {
     let batch = move |i| Ok(numbers((i * rows) as i64, rows));
     stream::iter((0..batches).map(batch)).boxed()
 }
@@ -95,7 +98,10 @@ async fn nothing_runs_before_the_first_poll(kind: Kind) {
     assert_eq!(plan.total(|p| p.executed()), 0);
     assert_eq!(run.pool.reserved(), 0);
     run.streams[1].next().await.unwrap().unwrap();
-    eventually("every partition starts", LIMIT, || plan.total(|p| p.executed()) == 4).await;
+    eventually("every partition starts", LIMIT, || {
+        plan.total(|p| p.executed()) == 4
+    })
+    .await;
 }
 on!(nothing_runs_before_the_first_poll: Memory, Quic, Grpc);
 
@@ -106,7 +112,10 @@ async fn dropped_unpolled_is_released(kind: Kind) {
     let plan = ProbeExec::new(schema(), 4, |_| counting(1000, 1000));
     let task = harness.set_plan(plan.clone()).await;
     drop(harness.execute(task.key, 0..4, BUDGET).await);
-    eventually("all partitions are dropped", LIMIT, || plan.total(|p| p.dropped()) == 4).await;
+    eventually("all partitions are dropped", LIMIT, || {
+        plan.total(|p| p.dropped()) == 4
+    })
+    .await;
     assert_eq!(plan.total(|p| p.executed()), 4);
     released(&harness, task).await;
 }
@@ -123,7 +132,10 @@ async fn dropped_before_the_start_is_released(kind: Kind) {
         let rows = values(&stream.try_collect::<Vec<_>>().await.unwrap());
         assert_eq!(rows.len(), 50);
     }
-    eventually("the dropped one is released", LIMIT, || plan.probe(1).dropped() == 1).await;
+    eventually("the dropped one is released", LIMIT, || {
+        plan.probe(1).dropped() == 1
+    })
+    .await;
     released(&harness, task).await;
 }
 on!(dropped_before_the_start_is_released: Memory, Quic, Grpc);
@@ -140,9 +152,15 @@ async fn a_dropped_partition_stops_its_producer(kind: Kind) {
     let mut run = harness.execute(task.key, 0..3, 1 << 20).await;
     run.streams[0].next().await.unwrap().unwrap();
     drop(run.streams.remove(0));
-    eventually("its producer is dropped", Duration::from_secs(5), || plan.probe(0).dropped() == 1).await;
+    eventually("its producer is dropped", Duration::from_secs(5), || {
+        plan.probe(0).dropped() == 1
+    })
+    .await;
     for stream in run.streams {
-        assert_eq!(values(&stream.try_collect::<Vec<_>>().await.unwrap()).len(), 50_000);
+        assert_eq!(
+            values(&stream.try_collect::<Vec<_>>().await.unwrap()).len(),
+            50_000
+        );
     }
     released(&harness, task).await;
 }
@@ -160,7 +178,10 @@ async fn a_dropped_partition_stops_an_idle_producer(kind: Kind) {
     assert!(run.streams[0].next().now_or_never().is_none());
     eventually("it runs", LIMIT, || plan.probe(0).polled() > 0).await;
     drop(run.streams.remove(0));
-    eventually("it is dropped", Duration::from_secs(5), || plan.probe(0).dropped() == 1).await;
+    eventually("it is dropped", Duration::from_secs(5), || {
+        plan.probe(0).dropped() == 1
+    })
+    .await;
 }
 on!(a_dropped_partition_stops_an_idle_producer: Memory, Quic);
 
@@ -183,8 +204,14 @@ async fn an_unread_partition_does_not_block_siblings(kind: Kind) {
     assert_eq!(rows, 7 * 100 * 8192);
     // The budget, and a message that may overdraw for each partition.
     assert!(peak <= budget + 8 * 66_000, "reserved {peak}");
-    assert!(plan.probe(0).produced() < 100, "the unread partition was read to its end");
-    assert_eq!(values(&unread.try_collect::<Vec<_>>().await.unwrap()).len(), 100 * 8192);
+    assert!(
+        plan.probe(0).produced() < 100,
+        "the unread partition was read to its end"
+    );
+    assert_eq!(
+        values(&unread.try_collect::<Vec<_>>().await.unwrap()).len(),
+        100 * 8192
+    );
     assert_eq!(run.pool.reserved(), 0);
 }
 on!(an_unread_partition_does_not_block_siblings: Memory, Quic);
@@ -198,7 +225,11 @@ async fn known_shortcoming_grpc_an_unread_partition_blocks_siblings() {
     let mut run = harness.execute(task.key, 0..8, 2 << 20).await;
     let _unread = run.streams.remove(0);
     let all = stream::select_all(run.streams).try_collect::<Vec<_>>();
-    assert!(tokio::time::timeout(Duration::from_secs(5), all).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(5), all)
+            .await
+            .is_err()
+    );
 }
 
 /// The issue's own figures: 8 partitions of 100 MB, one never polled; the seven take about as long as without the eighth.
@@ -225,7 +256,10 @@ async fn seven_of_eight_large_partitions_finish(kind: Kind) {
         assert_eq!(rows, 7 * 100 * 125_000);
         times.push(start.elapsed());
     }
-    assert!(times[1] < times[0] * 3 + Duration::from_secs(2), "{times:?}");
+    assert!(
+        times[1] < times[0] * 3 + Duration::from_secs(2),
+        "{times:?}"
+    );
 }
 on!(seven_of_eight_large_partitions_finish: Memory, Quic);
 
@@ -234,20 +268,30 @@ async fn an_error_arrives_as_itself(kind: Kind) {
     let harness = Harness::start(kind).await;
     let plan = ProbeExec::new(schema(), 2, |p| match p {
         0 => counting(2, 10)
-            .chain(stream::once(async { Err(DataFusionError::ResourcesExhausted("no memory".into())) }))
+            .chain(stream::once(async {
+                Err(DataFusionError::ResourcesExhausted("no memory".into()))
+            }))
             .boxed(),
         _ => counting(20, 10),
     });
     let task = harness.set_plan(plan).await;
     let mut run = harness.execute(task.key, 0..2, BUDGET).await;
     let whole = run.streams.remove(1);
-    let err = run.streams.remove(0).try_collect::<Vec<_>>().await.unwrap_err();
+    let err = run
+        .streams
+        .remove(0)
+        .try_collect::<Vec<_>>()
+        .await
+        .unwrap_err();
     assert!(
         matches!(err.find_root(), DataFusionError::ResourcesExhausted(text) if text == "no memory"),
         "{err:?}"
     );
     if kind != Kind::Grpc {
-        assert_eq!(values(&whole.try_collect::<Vec<_>>().await.unwrap()).len(), 200);
+        assert_eq!(
+            values(&whole.try_collect::<Vec<_>>().await.unwrap()).len(),
+            200
+        );
     }
     released(&harness, task).await;
 }
@@ -263,7 +307,12 @@ async fn a_panic_is_an_error(kind: Kind) {
     });
     let task = harness.set_plan(plan).await;
     let mut run = harness.execute(task.key, 0..1, BUDGET).await;
-    let err = run.streams.remove(0).try_collect::<Vec<_>>().await.unwrap_err();
+    let err = run
+        .streams
+        .remove(0)
+        .try_collect::<Vec<_>>()
+        .await
+        .unwrap_err();
     assert!(err.to_string().contains("the operator gave up"), "{err}");
     released(&harness, task).await;
 }
@@ -272,9 +321,16 @@ on!(a_panic_is_an_error: Memory, Quic);
 /// Asking for a partition that the plan doesn't have is an error that says so.
 async fn an_unknown_partition_is_an_error(kind: Kind) {
     let harness = Harness::start(kind).await;
-    let task = harness.set_plan(ProbeExec::new(schema(), 1, |_| counting(1, 1))).await;
+    let task = harness
+        .set_plan(ProbeExec::new(schema(), 1, |_| counting(1, 1)))
+        .await;
     let mut run = harness.execute(task.key, 5..6, BUDGET).await;
-    let err = run.streams.remove(0).try_collect::<Vec<_>>().await.unwrap_err();
+    let err = run
+        .streams
+        .remove(0)
+        .try_collect::<Vec<_>>()
+        .await
+        .unwrap_err();
     assert!(err.to_string().contains("partition 5"), "{err}");
 }
 on!(an_unknown_partition_is_an_error: Memory, Quic, Grpc);
@@ -301,11 +357,21 @@ async fn a_refused_reservation_is_an_error(kind: Kind) {
     let plan = ProbeExec::new(schema(), 1, |_| counting(3, 10));
     let task = harness.set_plan(plan.clone()).await;
     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1024));
-    let mut run = harness.execute_in(task.key, 0..1, ProducerHead::None, BUDGET, pool).await;
+    let mut run = harness
+        .execute_in(task.key, 0..1, ProducerHead::None, BUDGET, pool)
+        .await;
     let stream = run.streams.remove(0).try_collect::<Vec<_>>();
-    let err = within("an error", Duration::from_secs(5), stream).await.unwrap_err();
-    assert!(matches!(err.find_root(), DataFusionError::ResourcesExhausted(_)), "{err:?}");
-    eventually("the worker is released", LIMIT, || plan.probe(0).dropped() == 1).await;
+    let err = within("an error", Duration::from_secs(5), stream)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(err.find_root(), DataFusionError::ResourcesExhausted(_)),
+        "{err:?}"
+    );
+    eventually("the worker is released", LIMIT, || {
+        plan.probe(0).dropped() == 1
+    })
+    .await;
 }
 on!(a_refused_reservation_is_an_error: Memory, Quic);
 
@@ -356,7 +422,8 @@ async fn metrics_do_not_wait_for_partitions(kind: Kind) {
     run.streams[0].next().await.unwrap().unwrap();
     task.end();
     let messages: Vec<_> = task.from_worker.by_ref().collect().await;
-    let metrics = |m: &Result<_, DataFusionError>| matches!(m, Ok(WorkerToCoordinatorMsg::TaskMetrics(_)));
+    let metrics =
+        |m: &Result<_, DataFusionError>| matches!(m, Ok(WorkerToCoordinatorMsg::TaskMetrics(_)));
     assert_eq!(messages.iter().filter(|m| metrics(m)).count(), 1);
 }
 on!(metrics_do_not_wait_for_partitions: Memory, Quic, Grpc);
@@ -383,8 +450,13 @@ async fn a_shut_down_worker_is_an_error(kind: Kind) {
     // The partition, and the coordinator channel.
     assert_eq!(server.shutdown(Duration::from_millis(10)).await, 2);
     let rest = stream.try_collect::<Vec<_>>().await;
-    let err = rest.expect_err("a cut stream must not end cleanly").to_string();
-    assert!(err.contains(harness.url.as_str()) && err.contains("shut down"), "{err}");
+    let err = rest
+        .expect_err("a cut stream must not end cleanly")
+        .to_string();
+    assert!(
+        err.contains(harness.url.as_str()) && err.contains("shut down"),
+        "{err}"
+    );
 }
 on!(a_shut_down_worker_is_an_error: Memory, Quic);
 
@@ -396,8 +468,16 @@ async fn a_plan_that_fails_is_an_error(kind: Kind) {
     });
     let task = harness.set_plan(plan).await;
     let mut run = harness.execute(task.key, 0..1, BUDGET).await;
-    let err = run.streams.remove(0).try_collect::<Vec<_>>().await.unwrap_err();
-    assert!(matches!(err.find_root(), DataFusionError::Execution(text) if text == "cannot begin"), "{err:?}");
+    let err = run
+        .streams
+        .remove(0)
+        .try_collect::<Vec<_>>()
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(err.find_root(), DataFusionError::Execution(text) if text == "cannot begin"),
+        "{err:?}"
+    );
 }
 on!(a_plan_that_fails_is_an_error: Memory, Quic, Grpc);
 

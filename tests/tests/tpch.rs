@@ -69,7 +69,10 @@ async fn assert_distributed(results: &[Execution]) {
         let shape = result.shape().await.unwrap();
         with_shuffles += usize::from(shape.stages > 1 && shape.tasks > shape.stages);
     }
-    assert!(with_shuffles > 10, "only {with_shuffles} queries with several stages");
+    assert!(
+        with_shuffles > 10,
+        "only {with_shuffles} queries with several stages"
+    );
 }
 
 /// One test for each way to plan and compress, so that a failure names it.
@@ -134,12 +137,16 @@ fn compression_shrinks_what_crosses_the_wire() {
             set(&session, "transport.compression", transport).await;
             let before = received_bytes(&cluster);
             let sql = "SELECT * FROM lineitem ORDER BY l_orderkey, l_linenumber LIMIT 20000";
-            let result = within(sql, SOON, execution::run(&session, sql)).await.unwrap();
+            let result = within(sql, SOON, execution::run(&session, sql))
+                .await
+                .unwrap();
             assert_eq!(result.row_count(), 20_000);
             sizes.push(received_bytes(&cluster) - before);
         }
         for order in sizes.chunks(3) {
-            let [none, lz4, zstd] = order else { unreachable!() };
+            let [none, lz4, zstd] = order else {
+                unreachable!()
+            };
             assert!(none * 9 > lz4 * 10 && lz4 * 9 > zstd * 10, "{sizes:?}");
         }
     });

@@ -32,7 +32,9 @@ pub(crate) const DEFAULT_KIND: &str = "default";
 impl TransportOptions {
     /// The session's options, or the defaults where the session was not wired.
     pub fn from_session(config: &SessionConfig) -> Self {
-        Self::from_options(config.options()).cloned().unwrap_or_default()
+        Self::from_options(config.options())
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// The options, if the extension is registered.

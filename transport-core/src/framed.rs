@@ -82,7 +82,8 @@ impl FrameReader {
 
     /// The error for an end without a terminal frame (F-8).
     pub(crate) fn ended_early(&self) -> TransportError {
-        let detail = "the stream ended without its terminal message: the result is not complete (F-8)";
+        let detail =
+            "the stream ended without its terminal message: the result is not complete (F-8)";
         self.error(ErrorKind::Protocol, detail.into())
     }
 
@@ -123,7 +124,8 @@ impl FrameWriter {
 
     /// Queues a header and the payload chunks it announces.
     pub(crate) fn put_chunks(&mut self, header: FrameHeader, payload: &mut VecDeque<Bytes>) {
-        self.queue.push_back(Bytes::copy_from_slice(&header.encode()));
+        self.queue
+            .push_back(Bytes::copy_from_slice(&header.encode()));
         self.queue.append(payload);
     }
 

@@ -94,7 +94,8 @@ impl IoRuntime {
     ) -> Result<T, TransportError> {
         let error = |kind, detail: String| TransportError::new(kind, "wait for", "future", detail);
         if Handle::try_current().is_ok_and(|current| current.id() == self.handle.id()) {
-            let detail = "wait() was called on an I/O thread; it would block the driver it waits for";
+            let detail =
+                "wait() was called on an I/O thread; it would block the driver it waits for";
             return Err(error(ErrorKind::Config, detail.into()));
         }
         let (sender, receiver) = mpsc::sync_channel(1);
@@ -181,7 +182,10 @@ mod tests {
     fn wait_on_its_own_threads_is_an_error_instead_of_a_deadlock() {
         let io = IoRuntime::with_threads(1).unwrap();
         let inner = io.clone();
-        let outcome = io.wait(async move { inner.wait(hop(), LIMIT).map_err(|e| e.kind()) }, LIMIT);
+        let outcome = io.wait(
+            async move { inner.wait(hop(), LIMIT).map_err(|e| e.kind()) },
+            LIMIT,
+        );
         assert_eq!(outcome.unwrap(), Err(ErrorKind::Config));
     }
 

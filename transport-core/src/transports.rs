@@ -96,7 +96,9 @@ impl TransportsBuilder {
             TransportError::new(ErrorKind::Config, "register transports", "local", detail)
         };
         if self.pool.connections_per_peer == 0 {
-            return Err(error("connections_per_peer is 0, expected at least 1".into()));
+            return Err(error(
+                "connections_per_peer is 0, expected at least 1".into(),
+            ));
         }
         let io = self.io.map_or_else(IoRuntime::shared, Ok)?;
         let mut kinds = BTreeMap::new();
@@ -118,9 +120,12 @@ impl TransportsBuilder {
             add(name, Kind { resolver, pool })?;
         }
         let default_kind = self.default_kind.or(self.first);
-        let default_kind = default_kind.ok_or_else(|| error("no transport is registered".into()))?;
+        let default_kind =
+            default_kind.ok_or_else(|| error("no transport is registered".into()))?;
         if !kinds.contains_key(&default_kind) {
-            return Err(error(format!("the default kind '{default_kind}' is not registered")));
+            return Err(error(format!(
+                "the default kind '{default_kind}' is not registered"
+            )));
         }
         Ok(Transports(Arc::new(Inner {
             default_kind,

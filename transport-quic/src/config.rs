@@ -1,5 +1,6 @@
 //! [`QuicConfig`]: every knob of this transport, checked when a connector or a listener is built.
 
+use crate::congestion::ExemptCloseFactory;
 use datafusion_transport_core::error::{ErrorKind, TransportError};
 use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn::{
@@ -185,7 +186,7 @@ impl QuicConfig {
             .datagram_receive_buffer_size(None)
             .initial_mtu(self.initial_mtu_bytes)
             .mtu_discovery_config(Some(mtu))
-            .congestion_controller_factory(self.congestion.factory());
+            .congestion_controller_factory(Arc::new(ExemptCloseFactory(self.congestion.factory())));
         if let Some(packets) = self.ack_every_packets {
             let mut ack = AckFrequencyConfig::default();
             ack.ack_eliciting_threshold(packets.saturating_sub(1).into());

@@ -1,5 +1,6 @@
 //! [`QuicConnection`]: many streams to one peer.
 
+use crate::congestion::exempt_close;
 use crate::error::connection_error;
 use crate::recv_stream::QuicRecvStream;
 use crate::send_stream::QuicSendStream;
@@ -109,6 +110,7 @@ impl Connection for QuicConnection {
             return;
         }
         let _ = self.about.local_reason.set(reason.to_owned());
+        exempt_close(&self.quic);
         let cut = reason.floor_char_boundary(MAX_REASON_BYTES);
         self.quic
             .close(CLOSE_CODE, reason.get(..cut).unwrap_or_default().as_bytes());

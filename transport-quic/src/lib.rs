@@ -34,6 +34,7 @@
 //! | `listener` | UDP port → connections; bounded handshakes |
 //! | `connection`, `stream_allowance` | opens and accepts streams, closes |
 //! | `send_stream`, `recv_stream` | bytes in, bytes out |
+//! | `congestion` | lets the last packet out when the window is full |
 //! | `endpoint`, `runtime` | UDP sockets, and the runtime that drives them |
 //! | `error` | what QUIC and TLS report, in words |
 //!
@@ -53,6 +54,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod congestion;
 mod connection;
 mod connector;
 mod development;

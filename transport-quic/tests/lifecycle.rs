@@ -43,6 +43,27 @@ async fn a_reason_to_close_reaches_the_peer() {
     assert!(soon(listener.accept()).await.is_none());
 }
 
+/// The close must not wait for the congestion window, which is full while data flows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reason_to_close_overtakes_data() {
+    let config = QuicConfig {
+        keep_alive_interval: Duration::from_millis(300),
+        idle_timeout: Duration::from_secs(2),
+        ..QuicConfig::default()
+    };
+    for _ in 0..20 {
+        let pair = pair(config.clone()).await;
+        let (mut ours, mut theirs) = pair.stream().await;
+        let writing =
+            tokio::spawn(async move { send(theirs.send.as_mut(), vec![0; 64 << 20]).await });
+        soon(read(ours.recv.as_mut(), 1)).await.unwrap().unwrap();
+        pair.server.close("enough");
+        let err = soon(pair.client.closed()).await;
+        assert_eq!((ErrorKind::Closed, "enough"), (err.kind(), err.detail()));
+        soon(writing).await.unwrap().unwrap_err();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_the_listener_tells_the_peers_and_frees_the_port() {
     let Pair {

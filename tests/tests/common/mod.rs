@@ -138,7 +138,10 @@ impl Cluster {
 
     /// The workers' URLs.
     pub fn urls(&self) -> Vec<Url> {
-        self.workers.iter().map(|worker| worker.url.clone()).collect()
+        self.workers
+            .iter()
+            .map(|worker| worker.url.clone())
+            .collect()
     }
 
     /// A session that plans for all workers, with the TPC-H tables.
@@ -148,7 +151,10 @@ impl Cluster {
 
     /// What the workers have open now.
     pub fn served(&self) -> Vec<ServerStats> {
-        self.workers.iter().map(|worker| worker.server.stats()).collect()
+        self.workers
+            .iter()
+            .map(|worker| worker.server.stats())
+            .collect()
     }
 
     /// True where no worker has a call or a task of any query.
@@ -165,7 +171,10 @@ impl Cluster {
 
     /// The counters of the coordinator and of all workers.
     pub fn everyones_stats(&self) -> Vec<PeerStats> {
-        let workers = self.workers.iter().flat_map(|worker| worker.transports.stats());
+        let workers = self
+            .workers
+            .iter()
+            .flat_map(|worker| worker.transports.stats());
         self.transports.stats().into_iter().chain(workers).collect()
     }
 }
@@ -182,7 +191,10 @@ impl TestWorker {
         let session_builder = move |ctx: WorkerQueryContext| {
             let functions = udfs.iter().cloned().map(Arc::new);
             let mut builder = ctx.builder;
-            builder.scalar_functions().get_or_insert_default().extend(functions);
+            builder
+                .scalar_functions()
+                .get_or_insert_default()
+                .extend(functions);
             async move { Ok(builder.build()) }
         };
         let worker = transports
@@ -199,7 +211,9 @@ impl TestWorker {
             let router = tonic::transport::Server::builder().add_service(service);
             router.serve_with_incoming(incoming).await.unwrap();
         };
-        let server = Server::builder(worker).listener(Box::new(quic)).io_runtime(io);
+        let server = Server::builder(worker)
+            .listener(Box::new(quic))
+            .io_runtime(io);
         Self {
             url,
             transports,

@@ -65,7 +65,10 @@ impl WorkerChannel for PooledChannel {
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
         let limit = TransportOptions::from_session(task_ctx.session_config()).connect_timeout()?;
         let (call, plan_bytes) = encode_coordinator_call(&headers, set_plan_request, task_ctx)?;
-        let (stream, lease) = self.pool.open(&self.url, StreamClass::Control, limit).await?;
+        let (stream, lease) = self
+            .pool
+            .open(&self.url, StreamClass::Control, limit)
+            .await?;
         let from_worker =
             open_coordinator_channel(&self.pool, stream, lease, &self.url, call, c2w_stream)
                 .await?;
@@ -111,7 +114,10 @@ impl WorkerChannel for PooledChannel {
         _request: GetWorkerInfoRequest,
     ) -> Result<GetWorkerInfoResponse> {
         let limit = TransportOptions::default().connect_timeout()?;
-        let (stream, _lease) = self.pool.open(&self.url, StreamClass::Control, limit).await?;
+        let (stream, _lease) = self
+            .pool
+            .open(&self.url, StreamClass::Control, limit)
+            .await?;
         let mut writer = FrameWriter::new(stream.send);
         let mut reader = FrameReader::new(stream.recv, "worker info", self.url.to_string());
         // A worker that refused may have stopped reading: its answer tells more than the failed write.

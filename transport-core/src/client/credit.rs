@@ -150,7 +150,11 @@ mod tests {
     use super::*;
     use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryConsumer, MemoryPool};
 
-    fn memory(pool_bytes: usize, budget: usize, partitions: usize) -> (Arc<dyn MemoryPool>, CallMemory) {
+    fn memory(
+        pool_bytes: usize,
+        budget: usize,
+        partitions: usize,
+    ) -> (Arc<dyn MemoryPool>, CallMemory) {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(pool_bytes));
         let reservation = MemoryConsumer::new("test").register(&pool);
         let memory = CallMemory::new(reservation, Gauge::new(), budget, partitions);

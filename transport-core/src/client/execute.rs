@@ -106,7 +106,10 @@ impl ExecuteCall {
             Ok(None) => {
                 let opened = self.pool.open(&self.url, StreamClass::Bulk, self.limit);
                 let opened = opened.await;
-                *chosen = opened.as_ref().map(|(_, lease)| Some(lease.clone())).map_err(Clone::clone);
+                *chosen = opened
+                    .as_ref()
+                    .map(|(_, lease)| Some(lease.clone()))
+                    .map_err(Clone::clone);
                 opened?
             }
         };

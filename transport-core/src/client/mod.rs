@@ -9,5 +9,5 @@ mod partition;
 mod pool;
 
 pub(crate) use channel::PooledResolver;
-pub use pool::{PeerStats, PoolOptions};
 pub(crate) use pool::Pool;
+pub use pool::{PeerStats, PoolOptions};

@@ -145,8 +145,10 @@ impl Pool {
         let wait = self.acquire_from(&peer, limit);
         tokio::time::timeout(limit, wait).await.unwrap_or_else(|_| {
             let detail = format!("no connection within {limit:?} (transport.connect_timeout_ms)");
-            Err(TransportError::new(ErrorKind::Timeout, "connect", url.as_str(), detail)
-                .with_delivery(crate::error::Delivery::NotDelivered))
+            Err(
+                TransportError::new(ErrorKind::Timeout, "connect", url.as_str(), detail)
+                    .with_delivery(crate::error::Delivery::NotDelivered),
+            )
         })
     }
 
@@ -232,7 +234,10 @@ impl Pool {
         if self.closed.is_cancelled() {
             return Err(error("the transports of this process were shut down"));
         }
-        let slot = peer.slots.get(turn).ok_or_else(|| error("no connections configured"))?;
+        let slot = peer
+            .slots
+            .get(turn)
+            .ok_or_else(|| error("no connections configured"))?;
         let mut slot = lock(slot);
         match &*slot {
             Slot::Ready(pooled) if pooled.connection.close_reason().is_none() => {
@@ -296,7 +301,9 @@ impl Peer {
     fn new(url: Url, connections: usize) -> Self {
         Self {
             url,
-            slots: (0..connections.max(1)).map(|_| Mutex::new(Slot::Empty)).collect(),
+            slots: (0..connections.max(1))
+                .map(|_| Mutex::new(Slot::Empty))
+                .collect(),
             next: AtomicUsize::new(0),
             dials: AtomicU64::new(0),
             streams_opened: AtomicU64::new(0),

@@ -49,7 +49,9 @@ impl MemoryNetwork {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Url, mpsc::Sender<MemoryConnection>>> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -81,7 +83,10 @@ impl Listener for MemoryListener {
     async fn close(&mut self) {
         self.incoming.close();
         let mut listeners = self.network.lock();
-        if listeners.get(&self.url).is_some_and(mpsc::Sender::is_closed) {
+        if listeners
+            .get(&self.url)
+            .is_some_and(mpsc::Sender::is_closed)
+        {
             listeners.remove(&self.url);
         }
     }

@@ -102,7 +102,9 @@ impl SendStream for Writer {
             }
             if let Some(chunk) = take(chunks, room) {
                 state.queued_bytes += chunk.len();
-                self.0.carried.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+                self.0
+                    .carried
+                    .fetch_add(chunk.len() as u64, Ordering::Relaxed);
                 state.chunks.push_back(chunk);
                 wake(&mut state.reader);
             }
@@ -141,13 +143,15 @@ impl RecvStream for Reader {
             wake(&mut state.writer);
             return Poll::Ready(Ok(Some(chunk)));
         }
-        match state.end {
-            Some(End::Finished) => return Poll::Ready(Ok(None)),
-            Some(End::Reset(code)) => return Poll::Ready(Err(StreamError::Reset(code))),
-            None => {}
+        if matches!(state.end, Some(End::Finished)) {
+            return Poll::Ready(Ok(None));
         }
+        // A closed connection is why its streams were reset, and tells more.
         if let Some(err) = self.0.link.error() {
             return Poll::Ready(Err(StreamError::Connection(err)));
+        }
+        if let Some(End::Reset(code)) = state.end {
+            return Poll::Ready(Err(StreamError::Reset(code)));
         }
         state.reader = Some(cx.waker().clone());
         Poll::Pending

@@ -43,7 +43,10 @@ async fn a_dropped_sender_is_no_clean_end() {
     let (_client, _server, near, mut far) = streams().await;
     drop(near.send);
     let err = read(&mut *far.recv, 9).await.unwrap_err();
-    assert!(matches!(err, StreamError::Reset(StreamCode::ABANDONED)), "{err}");
+    assert!(
+        matches!(err, StreamError::Reset(StreamCode::ABANDONED)),
+        "{err}"
+    );
 }
 
 #[tokio::test]
@@ -51,7 +54,10 @@ async fn a_dropped_receiver_stops_the_writer() {
     let (_client, _server, mut near, far) = streams().await;
     drop(far.recv);
     let err = write(&mut *near.send, &mut chunks(b"x")).await.unwrap_err();
-    assert!(matches!(err, StreamError::Stopped(StreamCode::CANCELLED)), "{err}");
+    assert!(
+        matches!(err, StreamError::Stopped(StreamCode::CANCELLED)),
+        "{err}"
+    );
 }
 
 #[tokio::test]
@@ -65,7 +71,10 @@ async fn an_unread_stream_stops_its_writer_and_nobody_else() {
     let mut other = client.open(StreamClass::Bulk).await.unwrap();
     let mut other_far = server.accept().await.unwrap();
     write(&mut *other.send, &mut chunks(b"free")).await.unwrap();
-    assert_eq!(read(&mut *other_far.recv, 9).await.unwrap().unwrap(), "free");
+    assert_eq!(
+        read(&mut *other_far.recv, 9).await.unwrap().unwrap(),
+        "free"
+    );
 }
 
 #[tokio::test]
@@ -84,7 +93,11 @@ async fn closing_fails_streams_on_both_sides_with_the_reason() {
 #[tokio::test]
 async fn a_url_without_listener_is_refused() {
     let url = "memory://nobody".parse().unwrap();
-    let err = MemoryNetwork::new().connect(&url).await.map(|_| ()).unwrap_err();
+    let err = MemoryNetwork::new()
+        .connect(&url)
+        .await
+        .map(|_| ())
+        .unwrap_err();
     assert_eq!(err.kind(), ErrorKind::Connect);
     assert!(err.to_string().contains("memory://nobody"), "{err}");
 }

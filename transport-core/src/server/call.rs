@@ -88,7 +88,11 @@ async fn run_call(
     }
 }
 
-async fn serve_worker_info(writer: &mut FrameWriter, reader: &mut FrameReader, state: &ServerState) {
+async fn serve_worker_info(
+    writer: &mut FrameWriter,
+    reader: &mut FrameReader,
+    state: &ServerState,
+) {
     writer.set_class(StreamClass::Control);
     match guarded(state.service.worker_info()).await {
         Ok(info) => {
@@ -106,7 +110,9 @@ pub(super) async fn guarded<T>(work: impl Future<Output = Result<T>>) -> Result<
         .await
         .unwrap_or_else(|panic| {
             let text = panic_text(panic.as_ref());
-            Err(DataFusionError::Execution(format!("the worker panicked: {text}")))
+            Err(DataFusionError::Execution(format!(
+                "the worker panicked: {text}"
+            )))
         })
 }
 

@@ -30,7 +30,9 @@ pub(super) async fn serve_coordinator(
         entry: state.tasks.insert(plan.task_key),
     };
     let from_coordinator = inbound.into_stream();
-    let call = state.service.coordinator_channel(headers, plan, from_coordinator);
+    let call = state
+        .service
+        .coordinator_channel(headers, plan, from_coordinator);
     let outcome = match guarded(call).await {
         Ok(to_coordinator) => send_all(to_coordinator, &mut writer).await,
         Err(err) => Err(err),

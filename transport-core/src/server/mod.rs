@@ -72,9 +72,8 @@ impl ServerBuilder {
     /// # Errors
     /// `Config` outside a tokio runtime, without a listener, or where the I/O runtime can't start.
     pub fn start(self) -> Result<ServerHandle, TransportError> {
-        let error = |detail: &str| {
-            TransportError::new(ErrorKind::Config, "start server", "local", detail)
-        };
+        let error =
+            |detail: &str| TransportError::new(ErrorKind::Config, "start server", "local", detail);
         let query = Handle::try_current()
             .map_err(|_| error("call start() inside the tokio runtime that is to run queries"))?;
         if self.listeners.is_empty() {

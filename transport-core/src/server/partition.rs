@@ -88,8 +88,10 @@ async fn stream_partition(
     let key = call.request.task_key;
     let execute = guarded(state.service.execute_task(call.headers, call.request));
     let output = demand.during(execute).await??;
-    let [mut batches] = <[SendableRecordBatchStream; 1]>::try_from(output.partitions)
-        .map_err(|got| internal_datafusion_err!("the worker made {} streams for one partition", got.len()))?;
+    let [mut batches] =
+        <[SendableRecordBatchStream; 1]>::try_from(output.partitions).map_err(|got| {
+            internal_datafusion_err!("the worker made {} streams for one partition", got.len())
+        })?;
     let mut encoder = BatchEncoder::try_new(&batches.schema(), output.compression)?;
     let coordinator_lost = state.tasks.coordinator_lost(&key);
     loop {
@@ -139,7 +141,10 @@ async fn send_batch(
         ..FrameHeader::new(FrameKind::Batch, payload_bytes)
     };
     writer.put_chunks(header, &mut payload);
-    demand.during(writer.flush()).await?.map_err(|_| Stop::Unwanted)
+    demand
+        .during(writer.flush())
+        .await?
+        .map_err(|_| Stop::Unwanted)
 }
 
 /// What the reader wants: its credit, and whether it is still there.

@@ -245,7 +245,9 @@ fn split_metadata(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
     let length = u32::from_le_bytes(*length) as usize;
     if length == 0 {
-        return Err(DecodeError::new("IPC message: end of stream inside a frame (B-2)"));
+        return Err(DecodeError::new(
+            "IPC message: end of stream inside a frame (B-2)",
+        ));
     }
     rest.split_at_checked(length).ok_or_else(short)
 }

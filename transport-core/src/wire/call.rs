@@ -298,8 +298,11 @@ pub(crate) fn decode_uuid(bytes: &[u8], field: &'static str) -> Result<Uuid, Dec
 }
 
 pub(crate) fn to_usize(value: u64, field: &'static str) -> Result<usize, DecodeError> {
-    usize::try_from(value)
-        .map_err(|_| DecodeError::new(format!("field {field} is {value}, too large for this machine")))
+    usize::try_from(value).map_err(|_| {
+        DecodeError::new(format!(
+            "field {field} is {value}, too large for this machine"
+        ))
+    })
 }
 
 #[cfg(test)]

@@ -177,7 +177,11 @@ fn encode_load_info(info: &LoadInfo) -> LoadInfoMessage {
     LoadInfoMessage {
         partition: info.partition as u64,
         rows_ready: info.rows_ready as u64,
-        per_column_bytes_ready: info.per_column_bytes_ready.iter().map(|b| *b as u64).collect(),
+        per_column_bytes_ready: info
+            .per_column_bytes_ready
+            .iter()
+            .map(|b| *b as u64)
+            .collect(),
         per_column_ndv_percentage: info.per_column_ndv_percentage.clone(),
         per_column_null_percentage: info.per_column_null_percentage.clone(),
         rows_pulled_from_leaf: info.rows_pulled_from_leaf as u64,

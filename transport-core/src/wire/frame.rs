@@ -177,7 +177,9 @@ impl FrameAssembler {
 
     /// Payload length of the frame under way, once its header has arrived.
     pub fn pending_payload_bytes(&self) -> Option<u64> {
-        self.current.as_ref().map(|(header, _)| header.payload_bytes)
+        self.current
+            .as_ref()
+            .map(|(header, _)| header.payload_bytes)
     }
 
     /// Takes bytes from the front of `chunk`; a frame once one is complete, `None` when `chunk` is used up.
@@ -328,7 +330,12 @@ mod tests {
         let mut chunk = all.slice(48..);
         let header = FrameHeader::new(FrameKind::Batch, 4096).encode();
         let mut assembler = FrameAssembler::new(16);
-        assert!(assembler.push(&mut Bytes::copy_from_slice(&header)).unwrap().is_none());
+        assert!(
+            assembler
+                .push(&mut Bytes::copy_from_slice(&header))
+                .unwrap()
+                .is_none()
+        );
         // The header came in a chunk of its own; the payload then is copied, whatever its address.
         let frame = assembler.push(&mut chunk).unwrap().unwrap();
         assert_ne!(frame.payload.as_ptr(), all[48..].as_ptr());

@@ -31,8 +31,9 @@ pub fn encode_headers(headers: &HeaderMap) -> Vec<HeaderMessage> {
 pub fn decode_headers(messages: Vec<HeaderMessage>) -> Result<HeaderMap, DecodeError> {
     let mut headers = HeaderMap::with_capacity(messages.len().min(1024));
     for message in messages {
-        let name = HeaderName::from_bytes(message.name.as_bytes())
-            .map_err(|_| DecodeError::new(format!("header name {:?} is not valid", message.name)))?;
+        let name = HeaderName::from_bytes(message.name.as_bytes()).map_err(|_| {
+            DecodeError::new(format!("header name {:?} is not valid", message.name))
+        })?;
         let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(message.value))
             .map_err(|_| DecodeError::new(format!("value of header {name} is not valid")))?;
         headers

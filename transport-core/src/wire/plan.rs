@@ -37,7 +37,10 @@ struct FeedMessage {
 ///
 /// # Errors
 /// A plan that the codecs can't encode.
-pub fn encode_plan(request: SetPlanRequest, ctx: &Arc<TaskContext>) -> Result<(PlanMessage, usize)> {
+pub fn encode_plan(
+    request: SetPlanRequest,
+    ctx: &Arc<TaskContext>,
+) -> Result<(PlanMessage, usize)> {
     let plan = request.plan.encode(ctx)?;
     let plan_bytes = plan.len();
     let feeds = request
@@ -94,8 +97,8 @@ mod tests {
     use super::*;
     use datafusion::prelude::SessionContext;
     use datafusion_distributed::TaskKey;
-    use prost::Message;
     use proptest::prelude::*;
+    use prost::Message;
     use uuid::Uuid;
 
     fn round_trip(request: SetPlanRequest) -> SetPlanRequest {

@@ -45,7 +45,8 @@ fn round_trip(batches: &[RecordBatch]) {
 
 /// The array whole, sliced, empty, and as a column beside others.
 fn check(array: ArrayRef) {
-    let batch = |array: ArrayRef| RecordBatch::try_from_iter_with_nullable([("a", array, true)]).unwrap();
+    let batch =
+        |array: ArrayRef| RecordBatch::try_from_iter_with_nullable([("a", array, true)]).unwrap();
     let half = array.len() / 2;
     round_trip(&[
         batch(Arc::clone(&array)),
@@ -57,7 +58,14 @@ fn check(array: ArrayRef) {
 
 fn strings() -> StringArray {
     let long = "a value that is too long to be inlined in a view";
-    StringArray::from(vec![Some("a"), None, Some(long), Some(""), Some("b"), Some(long)])
+    StringArray::from(vec![
+        Some("a"),
+        None,
+        Some(long),
+        Some(""),
+        Some("b"),
+        Some(long),
+    ])
 }
 
 fn dictionary() -> DictionaryArray<Int8Type> {
@@ -71,7 +79,14 @@ fn dictionary() -> DictionaryArray<Int8Type> {
 #[test]
 fn null_and_booleans() {
     check(Arc::new(NullArray::new(6)));
-    check(Arc::new(BooleanArray::from(vec![Some(true), None, Some(false), Some(true), None, Some(true)])));
+    check(Arc::new(BooleanArray::from(vec![
+        Some(true),
+        None,
+        Some(false),
+        Some(true),
+        None,
+        Some(true),
+    ])));
 }
 
 #[test]
@@ -81,32 +96,105 @@ fn numbers() {
             check(Arc::new((0..6).map(|i| (i % 3 != 1).then_some(i as _)).collect::<$array>()));
         )+ };
     }
-    primitive!(Int8Array, Int16Array, Int32Array, Int64Array, UInt8Array, UInt16Array, UInt32Array);
+    primitive!(
+        Int8Array,
+        Int16Array,
+        Int32Array,
+        Int64Array,
+        UInt8Array,
+        UInt16Array,
+        UInt32Array
+    );
     primitive!(UInt64Array, Float32Array, Float64Array);
-    check(Arc::new(Float16Array::from(vec![half::f16::ONE, half::f16::NAN, half::f16::ZERO, half::f16::ONE])));
+    check(Arc::new(Float16Array::from(vec![
+        half::f16::ONE,
+        half::f16::NAN,
+        half::f16::ZERO,
+        half::f16::ONE,
+    ])));
 }
 
 #[test]
 fn decimals() {
-    check(Arc::new(Decimal32Array::from(vec![Some(1), None, Some(-3), Some(4)]).with_precision_and_scale(9, 2).unwrap()));
-    check(Arc::new(Decimal64Array::from(vec![Some(1), None, Some(-3), Some(4)]).with_precision_and_scale(18, 2).unwrap()));
-    check(Arc::new(Decimal128Array::from(vec![Some(1), None, Some(i128::from(i64::MIN)), Some(4)]).with_precision_and_scale(38, 10).unwrap()));
-    check(Arc::new(Decimal256Array::from(vec![Some(i256::ONE), None, Some(i256::MINUS_ONE), Some(i256::ZERO)])));
+    check(Arc::new(
+        Decimal32Array::from(vec![Some(1), None, Some(-3), Some(4)])
+            .with_precision_and_scale(9, 2)
+            .unwrap(),
+    ));
+    check(Arc::new(
+        Decimal64Array::from(vec![Some(1), None, Some(-3), Some(4)])
+            .with_precision_and_scale(18, 2)
+            .unwrap(),
+    ));
+    check(Arc::new(
+        Decimal128Array::from(vec![Some(1), None, Some(i128::from(i64::MIN)), Some(4)])
+            .with_precision_and_scale(38, 10)
+            .unwrap(),
+    ));
+    check(Arc::new(Decimal256Array::from(vec![
+        Some(i256::ONE),
+        None,
+        Some(i256::MINUS_ONE),
+        Some(i256::ZERO),
+    ])));
 }
 
 #[test]
 fn times_and_intervals() {
-    check(Arc::new(Date32Array::from(vec![Some(1), None, Some(3), Some(4)])));
-    check(Arc::new(Date64Array::from(vec![Some(1), None, Some(3), Some(4)])));
-    check(Arc::new(Time32SecondArray::from(vec![Some(1), None, Some(3), Some(4)])));
-    check(Arc::new(Time64NanosecondArray::from(vec![Some(1), None, Some(3), Some(4)])));
-    check(Arc::new(TimestampMicrosecondArray::from(vec![Some(1), None, Some(3), Some(4)]).with_timezone("Europe/Berlin")));
-    check(Arc::new(DurationMillisecondArray::from(vec![Some(1), None, Some(3), Some(4)])));
-    check(Arc::new(IntervalYearMonthArray::from(vec![Some(1), None, Some(3), Some(4)])));
+    check(Arc::new(Date32Array::from(vec![
+        Some(1),
+        None,
+        Some(3),
+        Some(4),
+    ])));
+    check(Arc::new(Date64Array::from(vec![
+        Some(1),
+        None,
+        Some(3),
+        Some(4),
+    ])));
+    check(Arc::new(Time32SecondArray::from(vec![
+        Some(1),
+        None,
+        Some(3),
+        Some(4),
+    ])));
+    check(Arc::new(Time64NanosecondArray::from(vec![
+        Some(1),
+        None,
+        Some(3),
+        Some(4),
+    ])));
+    check(Arc::new(
+        TimestampMicrosecondArray::from(vec![Some(1), None, Some(3), Some(4)])
+            .with_timezone("Europe/Berlin"),
+    ));
+    check(Arc::new(DurationMillisecondArray::from(vec![
+        Some(1),
+        None,
+        Some(3),
+        Some(4),
+    ])));
+    check(Arc::new(IntervalYearMonthArray::from(vec![
+        Some(1),
+        None,
+        Some(3),
+        Some(4),
+    ])));
     let days = IntervalDayTime::new(3, 7);
-    check(Arc::new(IntervalDayTimeArray::from(vec![Some(days), None, Some(days), Some(days)])));
+    check(Arc::new(IntervalDayTimeArray::from(vec![
+        Some(days),
+        None,
+        Some(days),
+        Some(days),
+    ])));
     let months = IntervalMonthDayNano::new(1, 2, 3);
-    check(Arc::new(IntervalMonthDayNanoArray::from(vec![Some(months), None, Some(months), Some(months)])));
+    check(Arc::new(IntervalMonthDayNanoArray::from(vec![
+        Some(months),
+        None,
+        Some(months),
+        Some(months),
+    ])));
 }
 
 #[test]
@@ -129,13 +217,35 @@ fn strings_binaries_and_views() {
 
 #[test]
 fn lists_structs_and_maps() {
-    let values = || vec![Some(vec![Some(1), None]), None, Some(vec![]), Some(vec![Some(4), Some(5)])];
-    check(Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(values())));
-    check(Arc::new(LargeListArray::from_iter_primitive::<Int64Type, _, _>(
-        values().into_iter().map(|l| l.map(|l| l.into_iter().map(|v| v.map(i64::from)).collect::<Vec<_>>())),
+    let values = || {
+        vec![
+            Some(vec![Some(1), None]),
+            None,
+            Some(vec![]),
+            Some(vec![Some(4), Some(5)]),
+        ]
+    };
+    check(Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(
+        values(),
     )));
-    let fixed = vec![Some(vec![Some(1), None]), None, Some(vec![Some(2), Some(3)]), Some(vec![Some(4), Some(5)])];
-    check(Arc::new(FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(fixed, 2)));
+    check(Arc::new(LargeListArray::from_iter_primitive::<
+        Int64Type,
+        _,
+        _,
+    >(values().into_iter().map(|l| {
+        l.map(|l| l.into_iter().map(|v| v.map(i64::from)).collect::<Vec<_>>())
+    }))));
+    let fixed = vec![
+        Some(vec![Some(1), None]),
+        None,
+        Some(vec![Some(2), Some(3)]),
+        Some(vec![Some(4), Some(5)]),
+    ];
+    check(Arc::new(FixedSizeListArray::from_iter_primitive::<
+        Int32Type,
+        _,
+        _,
+    >(fixed, 2)));
 
     let strings: ArrayRef = Arc::new(strings());
     let field = Arc::new(Field::new("s", DataType::Utf8, true));
@@ -166,25 +276,34 @@ fn list_views() {
 fn unions() {
     let fields = UnionFields::try_new(
         [0, 1],
-        [Field::new("i", DataType::Int32, false), Field::new("s", DataType::Utf8, true)],
+        [
+            Field::new("i", DataType::Int32, false),
+            Field::new("s", DataType::Utf8, true),
+        ],
     )
     .unwrap();
     let ints: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 3, 4, 5, 6]));
     let ids: ScalarBuffer<i8> = vec![0, 1, 0, 1, 1, 0].into();
     let sparse = UnionArray::try_new(fields.clone(), ids, None, vec![ints, Arc::new(strings())]);
-    round_trip(&[RecordBatch::try_from_iter([("u", Arc::new(sparse.unwrap()) as ArrayRef)]).unwrap()]);
+    round_trip(&[
+        RecordBatch::try_from_iter([("u", Arc::new(sparse.unwrap()) as ArrayRef)]).unwrap(),
+    ]);
 
     let ints: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
     let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
     let ids: ScalarBuffer<i8> = vec![0, 1, 1, 0].into();
     let offsets: ScalarBuffer<i32> = vec![0, 0, 1, 1].into();
     let dense = UnionArray::try_new(fields, ids, Some(offsets), vec![ints, texts]);
-    round_trip(&[RecordBatch::try_from_iter([("u", Arc::new(dense.unwrap()) as ArrayRef)]).unwrap()]);
+    round_trip(&[
+        RecordBatch::try_from_iter([("u", Arc::new(dense.unwrap()) as ArrayRef)]).unwrap(),
+    ]);
 }
 
 #[test]
 fn run_ends() {
-    let array: RunArray<Int32Type> = [Some("a"), Some("a"), None, Some("b"), Some("b"), Some("b")].into_iter().collect();
+    let array: RunArray<Int32Type> = [Some("a"), Some("a"), None, Some("b"), Some("b"), Some("b")]
+        .into_iter()
+        .collect();
     round_trip(&[RecordBatch::try_from_iter([("r", Arc::new(array) as ArrayRef)]).unwrap()]);
 }
 
@@ -194,19 +313,32 @@ fn dictionaries_plain_and_nested() {
 
     let dictionary: ArrayRef = Arc::new(dictionary());
     let field = Arc::new(Field::new("d", dictionary.data_type().clone(), true));
-    check(Arc::new(StructArray::from(vec![(Arc::clone(&field), Arc::clone(&dictionary))])));
+    check(Arc::new(StructArray::from(vec![(
+        Arc::clone(&field),
+        Arc::clone(&dictionary),
+    )])));
 
     let offsets = OffsetBuffer::new(vec![0, 2, 2, 5, 6].into());
-    check(Arc::new(ListArray::new(Arc::clone(&field), offsets.clone(), Arc::clone(&dictionary), None)));
+    check(Arc::new(ListArray::new(
+        Arc::clone(&field),
+        offsets.clone(),
+        Arc::clone(&dictionary),
+        None,
+    )));
 
     let keys: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c", "d", "e", "f"]));
     let entries = StructArray::new(
-        Fields::from(vec![Field::new("keys", DataType::Utf8, false), Field::new("values", dictionary.data_type().clone(), true)]),
+        Fields::from(vec![
+            Field::new("keys", DataType::Utf8, false),
+            Field::new("values", dictionary.data_type().clone(), true),
+        ]),
         vec![keys, dictionary],
         None,
     );
     let entry = Arc::new(Field::new("entries", entries.data_type().clone(), false));
-    check(Arc::new(MapArray::new(entry, offsets, entries, None, false)));
+    check(Arc::new(MapArray::new(
+        entry, offsets, entries, None, false,
+    )));
 }
 
 /// A dictionary that changes from batch to batch, grows, shrinks, and comes back. (arrow-rs#9555, #6644)
@@ -230,7 +362,9 @@ fn a_dictionary_may_change_between_batches() {
 #[test]
 fn a_batch_without_columns_keeps_its_row_count() {
     let options = RecordBatchOptions::new().with_row_count(Some(17));
-    let batch = RecordBatch::try_new_with_options(SchemaRef::new(Schema::empty()), vec![], &options).unwrap();
+    let batch =
+        RecordBatch::try_new_with_options(SchemaRef::new(Schema::empty()), vec![], &options)
+            .unwrap();
     round_trip(&[batch.clone(), batch.slice(0, 0), batch]);
 }
 
@@ -246,21 +380,34 @@ fn metadata_of_schema_and_fields_arrives() {
 /// What a filter left behind is not sent.
 #[test]
 fn unused_values_are_dropped() {
-    let texts: StringViewArray = (0..10_000).map(|i| Some(format!("a long enough value, number {i}"))).collect();
+    let texts: StringViewArray = (0..10_000)
+        .map(|i| Some(format!("a long enough value, number {i}")))
+        .collect();
     let views: ArrayRef = Arc::new(texts.slice(5, 2));
-    let dictionary: DictionaryArray<Int32Type> = (0..10_000).map(|i| format!("value {i}")).collect::<Vec<_>>().iter().map(|s| Some(s.as_str())).collect();
+    let dictionary: DictionaryArray<Int32Type> = (0..10_000)
+        .map(|i| format!("value {i}"))
+        .collect::<Vec<_>>()
+        .iter()
+        .map(|s| Some(s.as_str()))
+        .collect();
     let dictionary: ArrayRef = Arc::new(dictionary.slice(7, 2));
     let batch = RecordBatch::try_from_iter([("v", views), ("d", dictionary)]).unwrap();
     let mut encoder = BatchEncoder::try_new(&batch.schema(), Compression::None).unwrap();
     let payload = payload_of(&mut encoder, &batch);
-    assert!(payload.len() < 3000, "{} bytes for four values", payload.len());
+    assert!(
+        payload.len() < 3000,
+        "{} bytes for four values",
+        payload.len()
+    );
     assert_eq!(BatchDecoder::new().decode(payload).unwrap(), batch);
 }
 
 /// The same dictionary is sent once.
 #[test]
 fn an_unchanged_dictionary_is_not_sent_again() {
-    let values: ArrayRef = Arc::new(StringArray::from_iter_values((0..1000).map(|i| format!("value number {i}"))));
+    let values: ArrayRef = Arc::new(StringArray::from_iter_values(
+        (0..1000).map(|i| format!("value number {i}")),
+    ));
     let keys = Int32Array::from_iter_values((0..4000).map(|i| i % 1000));
     let array: ArrayRef = Arc::new(DictionaryArray::new(keys, values));
     let batch = RecordBatch::try_from_iter([("d", array)]).unwrap();
@@ -285,7 +432,12 @@ fn nothing_is_copied() {
     let payload = payload_of(&mut encoder, &batch);
     let range = payload.as_slice().as_ptr_range();
     let got = BatchDecoder::new().decode(payload.clone()).unwrap();
-    let values = got.column(0).as_primitive::<Int64Type>().values().inner().as_ptr();
+    let values = got
+        .column(0)
+        .as_primitive::<Int64Type>()
+        .values()
+        .inner()
+        .as_ptr();
     assert!(range.contains(&values));
     assert_eq!(values.align_offset(64), 0);
 }
@@ -297,7 +449,12 @@ fn what_is_no_single_batch_is_refused() {
     let first = payload_of(&mut encoder, &batch);
     let second = payload_of(&mut encoder, &batch);
     let both = [first.as_slice(), second.as_slice()].concat();
-    let refused = |payload: &[u8]| BatchDecoder::new().decode(Buffer::from(payload)).unwrap_err().to_string();
+    let refused = |payload: &[u8]| {
+        BatchDecoder::new()
+            .decode(Buffer::from(payload))
+            .unwrap_err()
+            .to_string()
+    };
     assert!(refused(&both).contains("B-2"));
     assert!(refused(&[]).contains("B-2"));
     assert!(refused(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]).contains("B-2"));
