@@ -43,10 +43,10 @@ impl GrpcServer {
         }
         match timeout(deadline, &mut self.task).await {
             Ok(ended) => ended?.context("the gRPC server failed"),
-            Err(_) => Ok(tracing::warn!(
-                ?deadline,
-                "gRPC calls still running at the deadline"
-            )),
+            Err(_) => {
+                tracing::warn!(?deadline, "gRPC calls still running at the deadline");
+                Ok(())
+            }
         }
     }
 }

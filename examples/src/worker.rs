@@ -19,7 +19,7 @@ use tokio::{io::AsyncReadExt, runtime::Handle};
 use url::Url;
 
 use crate::{
-    program::{spawn_on, termination},
+    program::{spawn_on, termination, usage},
     tls::TlsOptions,
     traffic::Peer,
     transports::{Kind, Network, Serving, WorkerOptions},
@@ -43,11 +43,11 @@ Examples:
           --table trips=/data/trips.parquet 'select count(*) from trips'
 
   A worker of a real cluster, with mutual TLS and a memory limit:
-    worker --listen 0.0.0.0:8080 --memory-limit 16GiB --mutual-tls \\
+    worker --listen 0.0.0.0:8080 --transports quic --memory-limit 16GiB --mutual-tls \\
            --tls-cert worker.pem --tls-key worker.key --tls-ca ca.pem
 
-A worker runs any plan that it is sent. Outside of a trusted network use --mutual-tls, and
---transports quic: the reference gRPC transport has no TLS here.
+A worker runs any plan that it is sent, and the reference gRPC transport has no TLS here. Outside of
+a trusted network use --mutual-tls, which serves QUIC only.
 
 Exit codes: 0 shut down as asked, 1 failed, 2 wrong use.";
 
@@ -128,6 +128,7 @@ pub enum MemoryPolicy {
 /// # Errors
 /// When it cannot start, or a server failed.
 pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
+    args.check()?;
     let tls = args.tls.resolve()?;
     let default = args.transports.first().copied().unwrap_or(Kind::Quic);
     let names: Vec<_> = args
@@ -163,6 +164,23 @@ pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
 }
 
 impl WorkerArgs {
+    /// Refuses what would be open to everybody although it looks closed, and warns of what is open.
+    fn check(&self) -> Result<()> {
+        let grpc = self.transports.contains(&Kind::Grpc);
+        if self.mutual_tls && grpc {
+            return Err(usage(
+                "--mutual-tls cannot protect gRPC, which has no TLS here: add --transports quic",
+            ));
+        }
+        if !self.listen.ip().is_loopback() && !self.mutual_tls {
+            tracing::warn!(
+                listen = %self.listen,
+                "WHOEVER REACHES THIS PORT CAN RUN ANY PLAN HERE: use --mutual-tls --transports quic"
+            );
+        }
+        Ok(())
+    }
+
     fn runtime_env(&self) -> Result<Arc<RuntimeEnv>> {
         let mut builder = RuntimeEnvBuilder::new();
         if let Some(bytes) = self.memory_limit {
@@ -238,6 +256,8 @@ mod tests {
         assert!(WorkerArgs::try_parse_from(["worker", "--transports", "smoke"]).is_err());
         assert!(WorkerArgs::try_parse_from(["worker", "--mutual-tls"]).is_err());
         assert!(WorkerArgs::try_parse_from(["worker", "--tls-cert", "x"]).is_err());
+        let open = ["worker", "--mutual-tls", "--tls-ca", "x"];
+        assert!(WorkerArgs::try_parse_from(open)?.check().is_err());
         Ok(())
     }
 }

@@ -149,11 +149,11 @@ impl Harness {
 
     /// Gives the worker a plan by a coordinator channel; a [`ProbeExec`](crate::ProbeExec) arrives as the same object.
     pub async fn set_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Task {
-        self.set_plan_with(plan, "none").await
+        self.try_set_plan(plan).await.unwrap()
     }
 
-    /// Likewise, with the engine's compression option.
-    pub async fn set_plan_with(&self, plan: Arc<dyn ExecutionPlan>, compression: &str) -> Task {
+    /// Likewise, where the worker may refuse.
+    pub async fn try_set_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Task> {
         let key = TaskKey {
             query_id: Uuid::new_v4(),
             stage_id: 1,
@@ -171,18 +171,18 @@ impl Harness {
         let until_end = futures::stream::once(ended).filter_map(|_| async { None });
         let mut headers = HeaderMap::new();
         let option = "x-datafusion-distributed-config-distributed.compression";
-        headers.insert(option, compression.parse().unwrap());
+        headers.insert(option, "none".parse().unwrap());
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
         let (metrics, ctx) = (ExecutionPlanMetricsSet::new(), self.context(1, &pool));
         let mut channel = self.channel().await;
         let from_worker = channel
             .coordinator_channel(headers, request, until_end.boxed(), metrics, &ctx)
-            .await;
-        Task {
+            .await?;
+        Ok(Task {
             key,
-            from_worker: from_worker.unwrap(),
+            from_worker,
             end: Some(end),
-        }
+        })
     }
 
     /// Asks for partitions of a task, in a session with a memory pool of its own and this buffer budget.

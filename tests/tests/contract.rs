@@ -460,6 +460,34 @@ async fn a_shut_down_worker_is_an_error(kind: Kind) {
 }
 on!(a_shut_down_worker_is_an_error: Memory, Quic);
 
+/// A worker that drains refuses new queries and finishes those it has, partitions that start later included.
+async fn a_draining_worker_finishes_its_queries(kind: Kind) {
+    let mut harness = Harness::start(kind).await;
+    let plan = ProbeExec::new(schema(), 2, |_| counting(3, 10));
+    let mut task = harness.set_plan(plan.clone()).await;
+    let server = harness.server.take().unwrap();
+    let shutdown = tokio::spawn(server.shutdown(LIMIT));
+    // Draining begins when the task is first polled: until then a new query may still be taken.
+    let refused = loop {
+        match harness.try_set_plan(plan.clone()).await {
+            Ok(mut taken) => taken.end(),
+            Err(err) => break err,
+        }
+    };
+    assert!(refused.to_string().contains("shutting down"), "{refused}");
+    let run = harness.execute(task.key, 0..2, BUDGET).await;
+    for stream in run.streams {
+        assert_eq!(
+            values(&stream.try_collect::<Vec<_>>().await.unwrap()).len(),
+            30
+        );
+    }
+    task.end();
+    task.from_worker.try_collect::<Vec<_>>().await.unwrap();
+    assert_eq!(shutdown.await.unwrap(), 0, "calls were cut");
+}
+on!(a_draining_worker_finishes_its_queries: Memory, Quic);
+
 /// A worker error in a plan that fails to start is the stream's error.
 async fn a_plan_that_fails_is_an_error(kind: Kind) {
     let harness = Harness::start(kind).await;

@@ -6,6 +6,7 @@ use crate::client::metrics::{BoundaryMetrics, plan_sent};
 use crate::client::pool::Pool;
 use crate::config::TransportOptions;
 use crate::connection::StreamClass;
+use crate::error::{ErrorKind, TransportError};
 use crate::framed::{FrameReader, FrameWriter};
 use crate::wire::call::{TaskCalls, encode_coordinator_call, encode_worker_info_call};
 use crate::wire::error::{ErrorMessage, decode_error};
@@ -27,6 +28,7 @@ use futures::stream::BoxStream;
 use http::HeaderMap;
 use prost::Message;
 use std::sync::Arc;
+use std::time::Duration;
 use url::Url;
 
 use super::credit::CallMemory;
@@ -114,27 +116,37 @@ impl WorkerChannel for PooledChannel {
         _request: GetWorkerInfoRequest,
     ) -> Result<GetWorkerInfoResponse> {
         let limit = TransportOptions::default().connect_timeout()?;
-        let (stream, _lease) = self
-            .pool
-            .open(&self.url, StreamClass::Control, limit)
-            .await?;
-        let mut writer = FrameWriter::new(stream.send);
-        let mut reader = FrameReader::new(stream.recv, "worker info", self.url.to_string());
-        // A worker that refused may have stopped reading: its answer tells more than the failed write.
-        let _ = writer
-            .send(FrameKind::Call, 0, encode_worker_info_call())
-            .await;
-        writer.finish();
-        let frame = reader.next().await?.ok_or_else(|| reader.ended_early())?;
-        match frame.header.kind {
-            FrameKind::Reply => {
-                let version = decode_worker_info(&frame.payload);
-                let version = version.map_err(|err| reader.violation(&err))?;
-                Ok(GetWorkerInfoResponse { version })
-            }
-            FrameKind::Error => Err(remote_error(&frame, &mut reader)),
-            _ => Err(reader.unexpected(&frame.header).into()),
+        let info = tokio::time::timeout(limit, worker_info(&self.pool, &self.url, limit)).await;
+        info.unwrap_or_else(|_| {
+            let detail = format!("no answer within {limit:?}");
+            let url = self.url.as_str();
+            Err(TransportError::new(ErrorKind::Timeout, "worker info from", url, detail).into())
+        })
+    }
+}
+
+async fn worker_info(
+    pool: &Arc<Pool>,
+    url: &Url,
+    limit: Duration,
+) -> Result<GetWorkerInfoResponse> {
+    let (stream, _lease) = pool.open(url, StreamClass::Control, limit).await?;
+    let mut writer = FrameWriter::new(stream.send);
+    let mut reader = FrameReader::new(stream.recv, "worker info from", url.to_string());
+    // A worker that refused may have stopped reading: its answer tells more than the failed write.
+    let _ = writer
+        .send(FrameKind::Call, 0, encode_worker_info_call())
+        .await;
+    writer.finish();
+    let frame = reader.next().await?.ok_or_else(|| reader.ended_early())?;
+    match frame.header.kind {
+        FrameKind::Reply => {
+            let version = decode_worker_info(&frame.payload);
+            let version = version.map_err(|err| reader.violation(&err))?;
+            Ok(GetWorkerInfoResponse { version })
         }
+        FrameKind::Error => Err(remote_error(&frame, &mut reader)),
+        _ => Err(reader.unexpected(&frame.header).into()),
     }
 }
 

@@ -27,9 +27,6 @@ const LINGER: Duration = Duration::from_secs(10);
 pub(super) async fn serve_call(stream: BiStream, peer: String, state: Arc<ServerState>) {
     let mut writer = FrameWriter::new(stream.send);
     let mut reader = FrameReader::new(stream.recv, "serve call from", peer);
-    if state.draining.is_cancelled() {
-        return writer.reset(StreamCode::REFUSED);
-    }
     let request = tokio::time::timeout(state.request_timeout, read_call(&mut reader)).await;
     let call = match request {
         Ok(Ok(call)) => call,
@@ -42,12 +39,26 @@ pub(super) async fn serve_call(stream: BiStream, peer: String, state: Arc<Server
             return writer.reset(StreamCode::CANCELLED);
         }
     };
+    if state.draining.is_cancelled() && !belongs_to_running_query(&call, &state) {
+        return writer.reset(StreamCode::REFUSED);
+    }
     if matches!(call, Call::WorkerInfo) {
         return serve_worker_info(&mut writer, &mut reader, &state).await;
     }
     let query = state.query.clone();
     let run = run_call(call, writer, reader, state);
     let _ = AbortOnDropHandle::new(query.spawn(run)).await;
+}
+
+/// A worker that drains refuses new queries, and serves those that it has a part in to their end.
+fn belongs_to_running_query(call: &Call, state: &ServerState) -> bool {
+    match call {
+        Call::Coordinator { .. } => false,
+        Call::Partition { request, .. } | Call::Release { request, .. } => {
+            state.tasks.contains(&request.task_key)
+        }
+        Call::WorkerInfo => true,
+    }
 }
 
 async fn read_call(reader: &mut FrameReader) -> Result<Call, TransportError> {

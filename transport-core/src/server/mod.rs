@@ -144,8 +144,9 @@ impl ServerHandle {
         }
     }
 
-    /// Stops gracefully: refuses new calls with an error that says so, lets calls in flight finish until `deadline` has
-    /// passed, then closes the connections with a reason. Returns the number of calls that were cut.
+    /// Stops gracefully: refuses new queries with an error that says so, serves those in flight, their later partitions
+    /// included, until `deadline` has passed, then closes the connections with a reason. Returns the number of calls that
+    /// were cut. Dropping the future stops at once.
     pub async fn shutdown(mut self, deadline: Duration) -> usize {
         self.state.draining.cancel();
         self.state.calls.close();

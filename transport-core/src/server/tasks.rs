@@ -62,11 +62,15 @@ impl TaskTable {
             let added = self.shared.added.notified();
             tokio::pin!(added);
             added.as_mut().enable();
-            if self.shared.lock().contains_key(key) {
+            if self.contains(key) {
                 return;
             }
             added.await;
         }
+    }
+
+    pub(super) fn contains(&self, key: &TaskKey) -> bool {
+        self.shared.lock().contains_key(key)
     }
 
     pub(super) fn len(&self) -> usize {
