@@ -13,6 +13,7 @@ use crate::{
     traffic::Peer,
     transports::{Kind, Network},
     worker_process::{WorkerCommand, WorkerProcess},
+    workers::display_url,
 };
 
 /// Queries have ended when a cluster is stopped: there's nothing to wait long for.
@@ -69,6 +70,16 @@ impl Cluster {
             .iter()
             .map(|worker| worker.url().clone())
             .collect()
+    }
+
+    /// The workers' URLs as text.
+    pub fn display_urls(&self, separator: &str) -> String {
+        let urls: Vec<_> = self
+            .workers
+            .iter()
+            .map(|worker| display_url(worker.url()))
+            .collect();
+        urls.join(separator)
     }
 
     /// The coordinator's transports.

@@ -25,7 +25,6 @@ use crate::{
     tables::Table,
     tpch,
     transports::Kind,
-    workers::display_url,
 };
 use report::Report;
 
@@ -35,22 +34,11 @@ use report::Report;
 /// # Errors
 /// When a query failed or results differ; the workers are stopped all the same.
 pub async fn run(args: LocalClusterArgs, queries: Handle) -> Result<()> {
-    interruptible(async {
-        let request = args.request(queries);
+    let request = args.request(queries);
+    let (cluster, mut report) = interruptible(async {
         let queries = args.queries()?;
         let tables = args.tables().await?;
-        let mut worker_args: Vec<OsString> = Vec::new();
-        if let Some(bytes) = args.memory_limit {
-            worker_args.extend(["--memory-limit".into(), bytes.to_string().into()]);
-        }
-        let workers = args.workers.get();
-        let mut cluster = Cluster::start(workers, args.transport, &worker_args).await?;
-        let urls: Vec<_> = cluster
-            .urls()
-            .iter()
-            .map(|url| display_url(url).to_owned())
-            .collect();
-        args.note(&format!("{workers} workers: {}", urls.join(" ")));
+        let mut cluster = args.start().await?;
         let ended = match args.compare {
             true => args.compare(&cluster, &request, &queries, &tables).await,
             false => {
@@ -58,17 +46,32 @@ pub async fn run(args: LocalClusterArgs, queries: Handle) -> Result<()> {
                     .await
             }
         };
-        let mut report = ended.map_err(|error| with_deaths(error, cluster.deaths()))?;
+        let report = ended.map_err(|error| with_deaths(error, cluster.deaths()))?;
         if args.serve {
-            args.serve(&cluster, &tables).await?;
+            args.explain_serving(&cluster, &tables)?;
         }
-        report.peers = cluster.stop().await?;
-        report.finish(&args)
+        Ok((cluster, report))
     })
-    .await
+    .await?;
+    if args.serve {
+        tokio::signal::ctrl_c().await?;
+    }
+    report.peers = interruptible(cluster.stop()).await?;
+    report.finish(&args)
 }
 
 impl LocalClusterArgs {
+    async fn start(&self) -> Result<Cluster> {
+        let mut args: Vec<OsString> = Vec::new();
+        if let Some(bytes) = self.memory_limit {
+            args.extend(["--memory-limit".into(), bytes.to_string().into()]);
+        }
+        let workers = self.workers.get();
+        let cluster = Cluster::start(workers, self.transport, &args).await?;
+        self.note(&format!("{workers} workers: {}", cluster.display_urls(" ")));
+        Ok(cluster)
+    }
+
     /// Runs the queries on the chosen transport; rows are printed as they come.
     async fn run_queries(
         &self,
@@ -134,25 +137,21 @@ impl LocalClusterArgs {
         Ok(Report::of_matrix(matrix))
     }
 
-    /// Leaves the workers running until ctrl-c, and says how to use them.
-    async fn serve(&self, cluster: &Cluster, tables: &[Table]) -> Result<()> {
-        let urls: Vec<_> = cluster
-            .urls()
-            .iter()
-            .map(|url| display_url(url).to_owned())
-            .collect();
-        let tables: Vec<_> = tables
-            .iter()
-            .map(|table| format!(" \\\n    --table {}={}", table.name, table.path.display()))
-            .collect();
+    /// Says how to use the workers that stay.
+    fn explain_serving(&self, cluster: &Cluster, tables: &[Table]) -> Result<()> {
+        let table = |table: &Table| format!("--table {}={}", table.name, table.path.display());
+        let mut lines = vec![
+            format!("  query --workers {}", cluster.display_urls(",")),
+            format!("--dev-tls {}", cluster.identity_dir().display()),
+        ];
+        lines.extend(tables.iter().map(table));
+        lines.push("'SQL'".to_owned());
+        let command = lines.join(" \\\n    ");
         writeln!(
             io::stderr(),
-            "the workers stay until ctrl-c; to use them:\n  query --workers {} --dev-tls {}{} \\\n    'SQL'",
-            urls.join(","),
-            cluster.identity_dir().display(),
-            tables.concat(),
+            "the workers stay until ctrl-c; to use them:\n{command}"
         )?;
-        Ok(tokio::signal::ctrl_c().await?)
+        Ok(())
     }
 
     /// The tables named on the command line, or else the TPC-H ones, generated if need be.

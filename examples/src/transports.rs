@@ -79,7 +79,7 @@ impl Network {
             Tls::Development { dir } => development(dir, names).and_then(|made| made.client_tls()),
         };
         let client_tls = client_tls.map_err(bad_option)?;
-        let quic = QuicConnector::new(QuicConfig::default(), client_tls, io.handle())?;
+        let quic = QuicConnector::new(QuicConfig::default(), client_tls, &io)?;
         let transports = Transports::builder()
             .connector(Kind::Quic.name(), Arc::new(quic))
             .grpc()
@@ -181,14 +181,8 @@ impl Network {
         kinds: &[Kind],
         tls: &ServerTls,
     ) -> Result<(Option<TcpListener>, Option<QuicListener>)> {
-        let bind_quic = |address| {
-            QuicListener::bind(
-                address,
-                QuicConfig::default(),
-                tls.clone(),
-                self.io.handle(),
-            )
-        };
+        let bind_quic =
+            |address| QuicListener::bind(address, QuicConfig::default(), tls.clone(), &self.io);
         let mut attempt = 1;
         loop {
             let (tcp, address) = match kinds.contains(&Kind::Grpc) {

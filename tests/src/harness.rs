@@ -94,10 +94,10 @@ impl Harness {
         let server_tls = identity.server_tls().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let config = QuicConfig::default();
-        let listener = QuicListener::bind(any, config.clone(), server_tls, io.handle()).unwrap();
+        let listener = QuicListener::bind(any, config.clone(), server_tls, &io).unwrap();
         let url = format!("http://{}", listener.local_addr()).parse().unwrap();
         let client_tls = identity.client_tls().unwrap();
-        let connector = QuicConnector::new(config, client_tls, io.handle()).unwrap();
+        let connector = QuicConnector::new(config, client_tls, &io).unwrap();
         let builder = Transports::builder().connector("quic", Arc::new(connector));
         Self {
             _identity_dir: Some(identity_dir),

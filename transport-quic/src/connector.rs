@@ -4,11 +4,12 @@ use crate::config::QuicConfig;
 use crate::connection::QuicConnection;
 use crate::endpoint;
 use crate::error::{alpn_name, handshake_error, is_alpn_mismatch};
-use crate::runtime::IoRuntime;
+use crate::runtime::QuinnRuntime;
 use crate::stream_allowance::StreamAllowance;
 use crate::target::Target;
 use crate::tls::{ClientTls, other_versions, own_version};
 use async_trait::async_trait;
+use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{Connection, Connector};
 use datafusion_transport_core::error::{ErrorKind, TransportError};
 use quinn::crypto::rustls::{HandshakeData, QuicClientConfig};
@@ -19,7 +20,6 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::UdpSocket;
-use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
@@ -30,7 +30,7 @@ use url::Url;
 /// must be valid for `host`.
 ///
 /// Everything runs on the I/O runtime given to [`new`](Self::new), so `connect` and the connections it makes work from
-/// any thread: of another runtime, or of none. That runtime must outlive them.
+/// any thread: of another runtime, or of none. The connector keeps that runtime, and must outlive its connections.
 #[derive(Clone)]
 pub struct QuicConnector(Arc<Dialer>);
 
@@ -38,8 +38,8 @@ struct Dialer {
     config: QuicConfig,
     tls: ClientTls,
     transport: Arc<TransportConfig>,
-    io: Handle,
-    runtime: Arc<IoRuntime>,
+    io: IoRuntime,
+    runtime: Arc<QuinnRuntime>,
     sockets: Mutex<Sockets>,
 }
 
@@ -53,17 +53,17 @@ struct Sockets {
 }
 
 impl QuicConnector {
-    /// Prepares to connect. Opens no socket yet. `io` is the runtime for the drivers, with I/O and time enabled.
+    /// Prepares to connect. Opens no socket yet. The drivers run on `io`.
     ///
     /// # Errors
     /// Kind `Config` for an invalid `config`; names the field.
-    pub fn new(config: QuicConfig, tls: ClientTls, io: Handle) -> Result<Self, TransportError> {
+    pub fn new(config: QuicConfig, tls: ClientTls, io: &IoRuntime) -> Result<Self, TransportError> {
         Ok(Self(Arc::new(Dialer {
             transport: config.transport()?,
             config,
             tls,
-            runtime: Arc::new(IoRuntime::new(io.clone())),
-            io,
+            runtime: Arc::new(QuinnRuntime::new(io.handle())),
+            io: io.clone(),
             sockets: Mutex::default(),
         })))
     }
@@ -75,7 +75,11 @@ impl Connector for QuicConnector {
         let target = Target::parse(url)?;
         let name = target.url.clone();
         let dialer = Arc::clone(&self.0);
-        let task = self.0.io.spawn(async move { dialer.dial(target).await });
+        let task = self
+            .0
+            .io
+            .handle()
+            .spawn(async move { dialer.dial(target).await });
         match AbortOnDropHandle::new(task).await {
             Ok(result) => result.map(|connection| Arc::new(connection) as _),
             Err(err) => Err(TransportError::new(

@@ -1,7 +1,7 @@
 //! UDP sockets: bound with large buffers, wrapped so that no send exceeds what the kernel takes, and given to quinn.
 
 use crate::config::QuicConfig;
-use crate::runtime::IoRuntime;
+use crate::runtime::QuinnRuntime;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Endpoint, Runtime, ServerConfig, UdpPoller};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -23,7 +23,7 @@ pub(crate) fn bind(
     config: &QuicConfig,
     server: Option<ServerConfig>,
     share_port: bool,
-    runtime: &Arc<IoRuntime>,
+    runtime: &Arc<QuinnRuntime>,
 ) -> io::Result<Endpoint> {
     let socket = bind_socket(local, share_port, config)?;
     let settings = config
@@ -182,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_send_and_no_receive_exceeds_64_kib() {
-        let runtime = Arc::new(IoRuntime::new(tokio::runtime::Handle::current()));
+        let runtime = Arc::new(QuinnRuntime::new(tokio::runtime::Handle::current()));
         for max_mtu_bytes in [1200, 1452, 6550, 8952, 40_000, 65_000] {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.set_nonblocking(true).unwrap();

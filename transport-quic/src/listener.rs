@@ -4,10 +4,11 @@ use crate::config::QuicConfig;
 use crate::connection::QuicConnection;
 use crate::endpoint;
 use crate::error::handshake_error;
-use crate::runtime::IoRuntime;
+use crate::runtime::QuinnRuntime;
 use crate::stream_allowance::StreamAllowance;
 use crate::tls::ServerTls;
 use async_trait::async_trait;
+use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{Connection, Listener};
 use datafusion_transport_core::error::{ErrorKind, TransportError};
 use quinn::{Endpoint, Incoming, ServerConfig, TransportConfig, VarInt};
@@ -15,7 +16,6 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
@@ -23,11 +23,11 @@ use tokio_util::task::AbortOnDropHandle;
 /// Accepts QUIC connections on a UDP port. Dropped without [`close`](Listener::close) it accepts no more, and the
 /// connections it made go on.
 ///
-/// Everything runs on the I/O runtime given to [`bind`](Self::bind), which must outlive the connections.
+/// Everything runs on the I/O runtime given to [`bind`](Self::bind), which the listener keeps.
 pub struct QuicListener {
     local: SocketAddr,
     endpoints: Vec<Endpoint>,
-    io: Handle,
+    io: IoRuntime,
     accepted: mpsc::Receiver<QuicConnection>,
     /// One task per endpoint, aborted with this.
     _admission: JoinSet<()>,
@@ -66,10 +66,10 @@ impl QuicListener {
         addr: SocketAddr,
         config: QuicConfig,
         tls: ServerTls,
-        io: Handle,
+        io: &IoRuntime,
     ) -> Result<Self, TransportError> {
         let transport = config.transport()?;
-        let (local, endpoints) = bind_endpoints(addr, &config, &tls, &transport, &io)?;
+        let (local, endpoints) = bind_endpoints(addr, &config, &tls, &transport, io)?;
         let (sender, accepted) = mpsc::channel(ACCEPT_BACKLOG);
         let admission = Arc::new(Admission {
             config,
@@ -79,12 +79,12 @@ impl QuicListener {
         });
         let mut tasks = JoinSet::new();
         for endpoint in &endpoints {
-            tasks.spawn_on(Arc::clone(&admission).run(endpoint.clone()), &io);
+            tasks.spawn_on(Arc::clone(&admission).run(endpoint.clone()), &io.handle());
         }
         Ok(Self {
             local,
             endpoints,
-            io,
+            io: io.clone(),
             accepted,
             _admission: tasks,
         })
@@ -115,7 +115,7 @@ impl Listener for QuicListener {
         while self.accepted.try_recv().is_ok() {}
         let endpoints = std::mem::take(&mut self.endpoints);
         // On the I/O runtime, because a timeout needs one. A worker whose runtime is gone has told nobody anyway.
-        let told = self.io.spawn(async move {
+        let told = self.io.handle().spawn(async move {
             let all = async {
                 for endpoint in &endpoints {
                     endpoint.wait_idle().await;
@@ -152,9 +152,9 @@ fn bind_endpoints(
     config: &QuicConfig,
     tls: &ServerTls,
     transport: &Arc<TransportConfig>,
-    io: &Handle,
+    io: &IoRuntime,
 ) -> Result<(SocketAddr, Vec<Endpoint>), TransportError> {
-    let runtime = Arc::new(IoRuntime::new(io.clone()));
+    let runtime = Arc::new(QuinnRuntime::new(io.handle()));
     let share_port = config.endpoints > 1;
     let mut local = addr;
     let mut endpoints = Vec::with_capacity(config.endpoints);

@@ -1,4 +1,4 @@
-//! [`IoRuntime`]: runs quinn's tasks, timers and sockets on one tokio runtime, whoever calls.
+//! [`QuinnRuntime`]: runs quinn's tasks, timers and sockets on one tokio runtime, whoever calls.
 
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
 use std::future::Future;
@@ -11,16 +11,16 @@ use tokio::runtime::Handle;
 /// Quinn's view of the I/O runtime. Without it quinn would use the runtime of whoever calls `connect`, and its drivers
 /// would starve behind computing operators.
 #[derive(Clone, Debug)]
-pub(crate) struct IoRuntime(Handle);
+pub(crate) struct QuinnRuntime(Handle);
 
-impl IoRuntime {
+impl QuinnRuntime {
     /// Everything will run on the runtime behind `io`, which needs its I/O and time drivers enabled.
     pub(crate) fn new(io: Handle) -> Self {
         Self(io)
     }
 }
 
-impl Runtime for IoRuntime {
+impl Runtime for QuinnRuntime {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         let _context = self.0.enter();
         TokioRuntime.new_timer(at)

@@ -3,14 +3,13 @@
 
 mod common;
 
-use common::{Authority, listen, soon, url};
+use common::{Authority, io, listen, soon, url};
 use datafusion_transport_core::connection::{Connection, Connector, Listener, StreamClass, read};
 use datafusion_transport_core::error::{Delivery, ErrorKind, TransportError};
 use datafusion_transport_quic::{ALPN, ClientTls, QuicConfig, QuicConnector, ServerTls};
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::Handle;
 use url::Url;
 
 async fn connect(tls: ClientTls, url: &Url) -> Result<Arc<dyn Connection>, TransportError> {
@@ -22,7 +21,7 @@ async fn connect_with(
     tls: ClientTls,
     url: &Url,
 ) -> Result<Arc<dyn Connection>, TransportError> {
-    let connector = QuicConnector::new(config, tls, Handle::current()).unwrap();
+    let connector = QuicConnector::new(config, tls, &io()).unwrap();
     soon(connector.connect(url)).await
 }
 
@@ -298,8 +297,7 @@ async fn a_hundred_peers_connect_at_once() {
     let authority = Authority::new();
     let mut listener = listen(QuicConfig::default(), authority.server("localhost", None));
     let url = url("localhost", listener.local_addr());
-    let connector =
-        QuicConnector::new(QuicConfig::default(), authority.client(), Handle::current()).unwrap();
+    let connector = QuicConnector::new(QuicConfig::default(), authority.client(), &io()).unwrap();
     let mut dials = tokio::task::JoinSet::new();
     for _ in 0..PEERS {
         let (connector, url) = (connector.clone(), url.clone());

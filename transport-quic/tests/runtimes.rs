@@ -4,6 +4,7 @@
 mod common;
 
 use common::{drain, send, url};
+use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{BiStream, Connector, Listener, StreamClass, read};
 use datafusion_transport_quic::{DevelopmentIdentity, QuicConfig, QuicConnector, QuicListener};
 use std::time::Duration;
@@ -63,13 +64,14 @@ fn cluster() -> (Runtime, QuicConnector, url::Url) {
     let io = io_runtime();
     let dir = tempfile::tempdir().unwrap();
     let identity = DevelopmentIdentity::load_or_create(dir.path(), &[]).unwrap();
+    let drivers = IoRuntime::from_handle(io.handle().clone());
     let addr = "127.0.0.1:0".parse().unwrap();
     let tls = identity.server_tls().unwrap();
-    let listener = QuicListener::bind(addr, config(), tls, io.handle().clone()).unwrap();
+    let listener = QuicListener::bind(addr, config(), tls, &drivers).unwrap();
     let url = url("127.0.0.1", listener.local_addr());
     io.spawn(serve(listener));
     let tls = identity.client_tls().unwrap();
-    let connector = QuicConnector::new(config(), tls, io.handle().clone()).unwrap();
+    let connector = QuicConnector::new(config(), tls, &drivers).unwrap();
     (io, connector, url)
 }
 

@@ -232,7 +232,7 @@ async fn bind(identity: &Path, config: &QuicConfig, io: &IoRuntime) -> (TcpListe
         let addr = tcp.local_addr().unwrap();
         let tls = tls.server_tls().unwrap();
         // A port that is free on TCP may be taken on UDP.
-        if let Ok(quic) = QuicListener::bind(addr, config.clone(), tls, io.handle()) {
+        if let Ok(quic) = QuicListener::bind(addr, config.clone(), tls, io) {
             return (tcp, quic);
         }
     }
@@ -243,7 +243,7 @@ pub fn transports(identity: &Path, config: &QuicConfig, default_kind: &str) -> T
     let io = IoRuntime::shared().unwrap();
     let tls = DevelopmentIdentity::load_or_create(identity, &[]).unwrap();
     let tls = tls.client_tls().unwrap();
-    let quic = QuicConnector::new(config.clone(), tls, io.handle()).unwrap();
+    let quic = QuicConnector::new(config.clone(), tls, io).unwrap();
     Transports::builder()
         .connector("quic", Arc::new(quic))
         .grpc()

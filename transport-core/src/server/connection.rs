@@ -27,7 +27,7 @@ pub(super) async fn serve_connection(connection: Arc<dyn Connection>, state: Arc
     };
     match &reason {
         Some(err) if !calls.is_empty() => {
-            tracing::warn!(%peer, calls = calls.len(), %err, "connection lost with calls in flight");
+            tracing::info!(%peer, calls = calls.len(), %err, "connection lost with calls in flight");
         }
         Some(err) => tracing::debug!(%peer, %err, "connection ended"),
         None => tracing::debug!(%peer, "closing connection"),

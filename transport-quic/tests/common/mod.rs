@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 use bytes::Bytes;
+use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{
     BiStream, Connection, Connector, Listener, RecvStream, SendStream, StreamClass, StreamError,
     read, write,
@@ -19,6 +20,11 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use url::Url;
+
+/// The runtime of the test itself.
+pub fn io() -> IoRuntime {
+    IoRuntime::from_handle(Handle::current())
+}
 
 /// Nothing here takes long; what takes this long hangs.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -41,9 +47,9 @@ pub struct Pair {
 pub async fn pair(config: QuicConfig) -> Pair {
     let dir = tempfile::tempdir().unwrap();
     let identity = DevelopmentIdentity::load_or_create(dir.path(), &[]).unwrap();
-    let io = Handle::current();
+    let io = io();
     let mut listener = listen(config.clone(), identity.server_tls().unwrap());
-    let connector = QuicConnector::new(config, identity.client_tls().unwrap(), io).unwrap();
+    let connector = QuicConnector::new(config, identity.client_tls().unwrap(), &io).unwrap();
     let url = url("127.0.0.1", listener.local_addr());
     let (client, server) =
         soon(async { tokio::join!(connector.connect(&url), listener.accept()) }).await;
@@ -57,7 +63,7 @@ pub async fn pair(config: QuicConfig) -> Pair {
 /// A listener on a free port of loopback.
 pub fn listen(config: QuicConfig, tls: ServerTls) -> QuicListener {
     let addr = "127.0.0.1:0".parse().unwrap();
-    QuicListener::bind(addr, config, tls, Handle::current()).unwrap()
+    QuicListener::bind(addr, config, tls, &io()).unwrap()
 }
 
 pub fn url(host: &str, addr: SocketAddr) -> Url {
