@@ -1,2 +1,2 @@
-//! Reserved for what the benchmarks share. Empty so far.
+//! Benchmarks live in `benches/`; nothing is shared among them yet.
 #![forbid(unsafe_code)]
