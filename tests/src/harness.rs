@@ -127,7 +127,7 @@ impl Harness {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let service = worker.worker().into_worker_server();
-        let incoming = tonic::transport::server::TcpIncoming::from(listener);
+        let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
         let serve = async move {
             let router = tonic::transport::Server::builder().add_service(service);
             router.serve_with_incoming(incoming).await.unwrap();

@@ -2,7 +2,7 @@
 
 use crate::connection::{BiStream, StreamClass, StreamCode};
 use crate::error::TransportError;
-use crate::framed::{FrameReader, FrameWriter};
+use crate::framed::{FrameReader, FrameWriter, MAX_CONTROL_BYTES};
 use crate::server::ServerState;
 use crate::server::coordinator::serve_coordinator;
 use crate::server::partition::{PartitionCall, serve_partition, serve_release};
@@ -133,8 +133,19 @@ pub(super) async fn fail(
     reader: &mut FrameReader,
     err: &DataFusionError,
 ) {
-    writer.put(FrameKind::Error, 0, encode_error(err).encode_to_vec());
+    put_error(writer, err);
     end_call(writer, reader).await;
+}
+
+/// Queues an error frame. An error too large for one (F-7) is cut to what it is.
+pub(super) fn put_error(writer: &mut FrameWriter, err: &DataFusionError) {
+    let mut message = encode_error(err);
+    if message.encoded_len() as u64 > MAX_CONTROL_BYTES {
+        let text = "the worker failed with an error too large to send; its log has it".into();
+        tracing::error!(%err, "an error is too large to send");
+        message = encode_error(&DataFusionError::Execution(text));
+    }
+    writer.put(FrameKind::Error, 0, message.encode_to_vec());
 }
 
 /// Sends what is queued, finishes, and lingers until the peer has read it.

@@ -2,17 +2,15 @@
 
 use crate::framed::{FrameReader, FrameWriter};
 use crate::server::ServerState;
-use crate::server::call::{end_call, guarded};
+use crate::server::call::{end_call, guarded, put_error};
 use crate::server::tasks::TaskEntry;
 use crate::wire::coordinator::{decode_to_worker, encode_to_coordinator};
-use crate::wire::error::encode_error;
 use crate::wire::frame::FrameKind;
 use datafusion::common::Result;
 use datafusion_distributed::{CoordinatorToWorkerMsg, SetPlanRequest};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use http::HeaderMap;
-use prost::Message;
 use tokio::sync::oneshot;
 
 /// Sets the plan, then carries messages both ways until the worker has said its last.
@@ -40,7 +38,7 @@ pub(super) async fn serve_coordinator(
     match outcome {
         Ok(true) => writer.put(FrameKind::End, 0, Vec::new()),
         Ok(false) => return,
-        Err(err) => writer.put(FrameKind::Error, 0, encode_error(&err).encode_to_vec()),
+        Err(err) => put_error(&mut writer, &err),
     }
     if writer.flush().await.is_err() {
         return;

@@ -8,6 +8,7 @@
 mod hostile;
 mod nesting;
 mod random;
+mod storage;
 mod variants;
 
 use std::error::Error;
@@ -117,4 +118,10 @@ fn exhausted() -> DataFusionError {
 
 fn context(text: impl Into<String>, err: DataFusionError) -> DataFusionError {
     DataFusionError::Context(text.into(), Box::new(err))
+}
+
+async fn cancelled() -> tokio::task::JoinError {
+    let task = tokio::spawn(std::future::pending::<()>());
+    task.abort();
+    task.await.unwrap_err()
 }
