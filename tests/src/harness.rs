@@ -74,7 +74,7 @@ impl Harness {
     pub async fn start(kind: Kind) -> Self {
         match kind {
             Kind::Memory => Self::start_memory(),
-            Kind::Quic => Self::start_quic(),
+            Kind::Quic => Self::start_quic(QuicConfig::default()),
             Kind::Grpc => Self::start_grpc().await,
         }
     }
@@ -87,13 +87,13 @@ impl Harness {
         Self::serve(url, builder.build().unwrap(), Box::new(listener))
     }
 
-    fn start_quic() -> Self {
+    /// Starts a worker on QUIC with a configuration of its own; plans run on the current tokio runtime.
+    pub fn start_quic(config: QuicConfig) -> Self {
         let io = IoRuntime::shared().unwrap();
         let identity_dir = tempfile::tempdir().unwrap();
         let identity = DevelopmentIdentity::load_or_create(identity_dir.path(), &[]).unwrap();
         let server_tls = identity.server_tls().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
-        let config = QuicConfig::default();
         let listener = QuicListener::bind(any, config.clone(), server_tls, &io).unwrap();
         let url = format!("http://{}", listener.local_addr()).parse().unwrap();
         let client_tls = identity.client_tls().unwrap();
@@ -127,7 +127,8 @@ impl Harness {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let service = worker.worker().into_worker_server();
-        let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
+        let incoming =
+            tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
         let serve = async move {
             let router = tonic::transport::Server::builder().add_service(service);
             router.serve_with_incoming(incoming).await.unwrap();

@@ -1,0 +1,160 @@
+//! Query threads that compute or block for long: connections survive, and other traffic flows. (quinn#1509, #1166, and a
+//! catalog callback that hung an embedding engine)
+//!
+//! Every thread of a query runtime is put to sleep for longer than the idle timeout. A transport whose drivers ran there
+//! would acknowledge nothing meanwhile and lose its connections.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+use arrow_array::{Int64Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use datafusion_distributed::GetWorkerInfoRequest;
+use datafusion_transport_quic::QuicConfig;
+use datafusion_transport_tests::{Execution, Harness, ProbeExec, within};
+use futures::{StreamExt, TryStreamExt, stream};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const PARTITIONS: usize = 3;
+const BATCHES: usize = 200;
+const ROWS: usize = 1000;
+
+/// A peer that is silent for a second is lost.
+fn short() -> QuicConfig {
+    QuicConfig {
+        idle_timeout: Duration::from_secs(1),
+        keep_alive_interval: Duration::from_millis(200),
+        ..QuicConfig::default()
+    }
+}
+
+fn runtime(threads: usize) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+fn plan() -> Arc<ProbeExec> {
+    let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
+    let column = Arc::new(Int64Array::from_iter_values(0..ROWS as i64));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap();
+    ProbeExec::new(schema, PARTITIONS, move |_| {
+        stream::iter(vec![batch.clone(); BATCHES]).map(Ok).boxed()
+    })
+}
+
+/// Puts every worker thread of a runtime to sleep, and returns once they all are.
+fn block(runtime: &Runtime, threads: usize, time: Duration) -> Vec<tokio::task::JoinHandle<()>> {
+    let all_blocked = Arc::new(Barrier::new(threads + 1));
+    let sleeper = |_| {
+        let all_blocked = Arc::clone(&all_blocked);
+        runtime.spawn(async move {
+            all_blocked.wait();
+            std::thread::sleep(time);
+        })
+    };
+    let sleepers = (0..threads).map(sleeper).collect();
+    all_blocked.wait();
+    sleepers
+}
+
+/// Asks the worker who it is from a runtime of its own until the sleepers wake; every answer must come soon.
+fn other_traffic_flows(harness: &Harness, sleepers: &[tokio::task::JoinHandle<()>]) {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let mut answers = 0;
+    while !sleepers.iter().all(|sleeper| sleeper.is_finished()) {
+        runtime.block_on(async {
+            let mut channel = harness.channel().await;
+            let ask = channel.get_worker_info(GetWorkerInfoRequest {});
+            within("an answer", Duration::from_secs(5), ask)
+                .await
+                .unwrap();
+        });
+        answers += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(
+        answers > 10,
+        "only {answers} answers while the threads were blocked"
+    );
+}
+
+/// The rows of partitions that were read in part before: on the connection they began on.
+async fn rest(harness: Arc<Harness>, run: Execution, first: usize) {
+    let rows = stream::select_all(run.streams).map_ok(|batch| batch.num_rows());
+    let rows = rows.try_fold(first, |sum, rows| async move { Ok(sum + rows) });
+    let rows = within("the rest of the rows", LIMIT, rows).await.unwrap();
+    assert_eq!(rows, PARTITIONS * BATCHES * ROWS);
+    let peers = harness.transports.stats();
+    assert_eq!(
+        (peers[0].connections, peers[0].dials),
+        (1, 1),
+        "the connection was lost"
+    );
+}
+
+/// Blocks the client's or the worker's threads in the middle of a query.
+fn survives(threads: usize, block_worker: bool, config: QuicConfig, time: Duration) {
+    let start = Instant::now();
+    let (client, worker) = match block_worker {
+        true => (runtime(2), runtime(threads)),
+        false => (runtime(threads), runtime(2)),
+    };
+    let harness = worker.block_on(async { Arc::new(Harness::start_quic(config)) });
+    let (task, run, first) = client.block_on({
+        let harness = Arc::clone(&harness);
+        async move {
+            let begin = tokio::spawn(async move {
+                let task = harness.set_plan(plan()).await;
+                let mut run = harness.execute(task.key, 0..PARTITIONS, 1 << 20).await;
+                let batch = run.streams[0].next().await.unwrap().unwrap();
+                (task, run, batch.num_rows())
+            });
+            begin.await.unwrap()
+        }
+    });
+    let blocked = if block_worker { &worker } else { &client };
+    let sleepers = block(blocked, threads, time);
+    other_traffic_flows(&harness, &sleepers);
+    assert!(start.elapsed() >= time);
+    client.block_on(async { tokio::spawn(rest(harness, run, first)).await.unwrap() });
+    drop(task);
+}
+
+const BLOCKED: Duration = Duration::from_secs(3);
+
+macro_rules! threads {
+    ($($name:ident: $threads:literal),+) => { $(
+        mod $name {
+            /// The client's query threads sleep three idle timeouts long.
+            #[test]
+            fn of_the_client() {
+                super::survives($threads, false, super::short(), super::BLOCKED);
+            }
+
+            /// The worker's do.
+            #[test]
+            fn of_the_worker() {
+                super::survives($threads, true, super::short(), super::BLOCKED);
+            }
+        }
+    )+ };
+}
+
+threads!(one_thread: 1, two_threads: 2, four_threads: 4, eight_threads: 8);
+
+/// With the default timeouts, and blocked for longer than the idle timeout.
+#[test]
+fn defaults_survive_eleven_seconds() {
+    survives(2, false, QuicConfig::default(), Duration::from_secs(11));
+}
