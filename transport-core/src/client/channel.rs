@@ -66,14 +66,16 @@ impl WorkerChannel for PooledChannel {
         task_ctx: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
         let limit = TransportOptions::from_session(task_ctx.session_config()).connect_timeout()?;
+        let query = self.pool.queries.query(set_plan_request.task_key.query_id);
         let (call, plan_bytes) = encode_coordinator_call(&headers, set_plan_request, task_ctx)?;
         let (stream, lease) = self
             .pool
             .open(&self.url, StreamClass::Control, limit)
             .await?;
-        let from_worker =
-            open_coordinator_channel(&self.pool, stream, lease, &self.url, call, c2w_stream)
-                .await?;
+        let from_worker = open_coordinator_channel(
+            &self.pool, query, stream, lease, &self.url, call, c2w_stream,
+        )
+        .await?;
         plan_sent(&metrics, plan_bytes);
         Ok(from_worker)
     }
@@ -87,6 +89,7 @@ impl WorkerChannel for PooledChannel {
     ) -> Result<Vec<BoxStream<'static, Result<RecordBatch>>>> {
         let options = TransportOptions::from_session(task_ctx.session_config());
         let partitions = request.target_partition_start..request.target_partition_end;
+        let query = self.pool.queries.query(request.task_key.query_id);
         let calls = TaskCalls::try_new(&headers, request, task_ctx)?;
         let metrics = Arc::new(BoundaryMetrics::new(&metrics));
         let reservation = MemoryConsumer::new("WorkerConnection").register(task_ctx.memory_pool());
@@ -107,7 +110,7 @@ impl WorkerChannel for PooledChannel {
             partitions,
             memory,
         };
-        let streams = call.into_streams(metrics);
+        let streams = call.into_streams(query, metrics);
         Ok(streams.into_iter().map(StreamExt::boxed).collect())
     }
 

@@ -2,10 +2,11 @@
 
 use crate::client::channel::remote_error;
 use crate::client::pool::{Lease, Pool};
+use crate::client::queries::Query;
 use crate::connection::BiStream;
 use crate::framed::{FrameReader, FrameWriter};
 use crate::wire::coordinator::{decode_to_coordinator, encode_to_worker};
-use crate::wire::frame::{Frame, FrameKind};
+use crate::wire::frame::FrameKind;
 use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion_distributed::{CoordinatorToWorkerMsg, WorkerToCoordinatorMsg};
@@ -22,6 +23,7 @@ use url::Url;
 /// What the worker reports about the plan, or what went wrong on the way.
 pub(super) async fn open_coordinator_channel(
     pool: &Arc<Pool>,
+    query: Arc<Query>,
     stream: BiStream,
     lease: Lease,
     url: &Url,
@@ -43,6 +45,7 @@ pub(super) async fn open_coordinator_channel(
         reader,
         pump: SpawnedTask::spawn(pump(writer, lease, to_worker, worker_done)),
         done,
+        query,
         pool: Arc::clone(pool),
     };
     Ok(stream::unfold(Some(link), next_message).boxed())
@@ -53,6 +56,7 @@ struct Link {
     reader: FrameReader,
     pump: SpawnedTask<()>,
     done: oneshot::Sender<()>,
+    query: Arc<Query>,
     pool: Arc<Pool>,
 }
 
@@ -92,29 +96,25 @@ async fn next_message(
     link: Option<Link>,
 ) -> Option<(Result<WorkerToCoordinatorMsg>, Option<Link>)> {
     let mut link = link?;
-    let frame = match link.reader.next().await {
-        Ok(Some(frame)) => frame,
-        Ok(None) => return Some((Err(link.reader.ended_early().into()), None)),
-        Err(err) => return Some((Err(err.into()), None)),
-    };
-    match decode(&frame, &mut link.reader) {
+    match read_message(&mut link.reader).await {
         Ok(Some(message)) => Some((Ok(message), Some(link))),
         Ok(None) => {
             link.worker_is_done();
             None
         }
-        Err(err) => Some((Err(err), None)),
+        Err(err) => Some((Err(link.query.fail(err)), None)),
     }
 }
 
-fn decode(frame: &Frame, reader: &mut FrameReader) -> Result<Option<WorkerToCoordinatorMsg>> {
+async fn read_message(reader: &mut FrameReader) -> Result<Option<WorkerToCoordinatorMsg>> {
+    let frame = reader.next().await?.ok_or_else(|| reader.ended_early())?;
     match frame.header.kind {
         FrameKind::ToCoordinator => {
             let message = decode_to_coordinator(&frame.payload);
             Ok(Some(message.map_err(|err| reader.violation(&err))?))
         }
         FrameKind::End => Ok(None),
-        FrameKind::Error => Err(remote_error(frame, reader)),
+        FrameKind::Error => Err(remote_error(&frame, reader)),
         _ => Err(reader.unexpected(&frame.header).into()),
     }
 }

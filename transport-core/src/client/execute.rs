@@ -8,6 +8,7 @@ use crate::client::credit::{CallMemory, Window};
 use crate::client::metrics::BoundaryMetrics;
 use crate::client::partition::PartitionStream;
 use crate::client::pool::{Lease, Pool};
+use crate::client::queries::Query;
 use crate::connection::StreamClass;
 use crate::error::TransportError;
 use crate::framed::{FrameReader, FrameWriter};
@@ -57,14 +58,19 @@ pub(super) struct Starter(Mutex<Option<(ExecuteCall, Vec<oneshot::Sender<Opening
 
 impl ExecuteCall {
     /// The call's streams, in partition order. Sends nothing.
-    pub(super) fn into_streams(self, metrics: Arc<BoundaryMetrics>) -> Vec<PartitionStream> {
+    pub(super) fn into_streams(
+        self,
+        query: Arc<Query>,
+        metrics: Arc<BoundaryMetrics>,
+    ) -> Vec<PartitionStream> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             self.partitions.clone().map(|_| oneshot::channel()).unzip();
         let url: Arc<str> = self.url.as_str().into();
         let starter = Arc::new(Starter(Mutex::new(Some((self, senders)))));
         let stream = |receiver| {
             let (starter, metrics) = (Arc::clone(&starter), Arc::clone(&metrics));
-            PartitionStream::new(starter, receiver, metrics, Arc::clone(&url))
+            let query = Arc::clone(&query);
+            PartitionStream::new(starter, receiver, query, metrics, Arc::clone(&url))
         };
         receivers.into_iter().map(stream).collect()
     }

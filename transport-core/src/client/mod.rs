@@ -7,6 +7,7 @@ mod execute;
 mod metrics;
 mod partition;
 mod pool;
+mod queries;
 
 pub(crate) use channel::PooledResolver;
 pub(crate) use pool::Pool;

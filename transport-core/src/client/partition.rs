@@ -6,11 +6,13 @@
 use crate::client::channel::remote_error;
 use crate::client::execute::{OpenPartition, Opening, Starter};
 use crate::client::metrics::BoundaryMetrics;
+use crate::client::queries::Query;
 use crate::error::{ErrorKind, TransportError};
 use crate::wire::batch::BatchDecoder;
 use crate::wire::frame::{FLAG_WAITED_FOR_CREDIT, Frame, FrameKind, HEADER_BYTES};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result;
+use futures::future::BoxFuture;
 use futures::{FutureExt, Stream};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,13 +20,16 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// The batches of one partition. Does nothing before the first poll, which starts its whole call. Dropping it releases
-/// the partition on the worker, whether it was started or not.
+/// The batches of one partition. Does nothing before the first poll, which starts its whole call. Fails as soon as a
+/// coordinator channel of its query, held by this process, fails. Dropping it releases the partition on the worker, whether
+/// it was started or not.
 pub(super) struct PartitionStream {
     state: State,
     decoder: BatchDecoder,
     /// The reader has waited since the last batch.
     waited: bool,
+    query: Arc<Query>,
+    query_failed: BoxFuture<'static, ()>,
     metrics: Arc<BoundaryMetrics>,
     url: Arc<str>,
     starter: Option<Arc<Starter>>,
@@ -40,6 +45,7 @@ impl PartitionStream {
     pub(super) fn new(
         starter: Arc<Starter>,
         opening: oneshot::Receiver<Opening>,
+        query: Arc<Query>,
         metrics: Arc<BoundaryMetrics>,
         url: Arc<str>,
     ) -> Self {
@@ -47,6 +53,8 @@ impl PartitionStream {
             state: State::Waiting(opening),
             decoder: BatchDecoder::new(),
             waited: false,
+            query_failed: Arc::clone(&query).failed().boxed(),
+            query,
             metrics,
             url,
             starter: Some(starter),
@@ -118,7 +126,10 @@ impl Stream for PartitionStream {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let start = Instant::now();
-        let poll = self.poll_batch(cx);
+        let mut poll = self.poll_batch(cx);
+        if poll.is_pending() && self.query_failed.poll_unpin(cx).is_ready() {
+            poll = Poll::Ready(self.query.failure().map(Err));
+        }
         if !matches!(poll, Poll::Pending | Poll::Ready(Some(Ok(_)))) {
             self.state = State::Done;
         }

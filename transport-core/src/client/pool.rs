@@ -3,6 +3,7 @@
 //! Callers that arrive while a worker is being dialled share that dial. A failed dial is not remembered, a dead connection
 //! is replaced at the next call, an idle one is closed, and one that carries a stream is never evicted.
 
+use crate::client::queries::QueryTable;
 use crate::connection::{BiStream, Connection, ConnectionStats, Connector, StreamClass};
 use crate::error::{ErrorKind, TransportError};
 use crate::runtime::IoRuntime;
@@ -63,6 +64,7 @@ pub(crate) struct Pool {
     io: IoRuntime,
     options: PoolOptions,
     peers: Mutex<HashMap<Url, Arc<Peer>>>,
+    pub(super) queries: QueryTable,
     tasks: TaskTracker,
     closed: CancellationToken,
 }
@@ -112,6 +114,7 @@ impl Pool {
             io,
             options,
             peers: Mutex::default(),
+            queries: QueryTable::default(),
             tasks: TaskTracker::new(),
             closed: CancellationToken::new(),
         });

@@ -1,0 +1,131 @@
+//! A worker process that is killed in the middle of a query.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use datafusion::execution::SessionStateBuilder;
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use datafusion_distributed::{DistributedExt, SessionStateBuilderExt};
+use datafusion_transport_core::{IoRuntime, TransportExt, Transports};
+use datafusion_transport_examples::tpch;
+use datafusion_transport_examples::workers::FixedWorkers;
+use datafusion_transport_quic::{DevelopmentIdentity, QuicConfig, QuicConnector};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use url::Url;
+
+/// Starts a worker on a port, 0 for a free one; returns once it serves.
+async fn worker(port: u16, identity: &Path) -> (Child, Url) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_worker"))
+        .args(["--transports", "quic", "--log", "warn"])
+        .args(["--listen", &format!("127.0.0.1:{port}")])
+        .arg("--dev-tls")
+        .arg(identity)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = tokio::time::timeout(Duration::from_secs(60), lines.next_line()).await;
+    let line = ready.expect("the worker is slow").unwrap().unwrap();
+    let url = line
+        .strip_prefix("ready ")
+        .expect("ready line")
+        .parse()
+        .unwrap();
+    (child, url)
+}
+
+fn transports(identity: &Path) -> Transports {
+    let io = IoRuntime::shared().unwrap();
+    let tls = DevelopmentIdentity::load_or_create(identity, &[]).unwrap();
+    let tls = tls.client_tls().unwrap();
+    let quic = QuicConnector::new(QuicConfig::default(), tls, &io).unwrap();
+    let builder = Transports::builder().connector("quic", Arc::new(quic));
+    builder.build().unwrap()
+}
+
+async fn session(
+    transports: &Transports,
+    workers: Vec<Url>,
+    data: &tpch::Dataset,
+) -> SessionContext {
+    let state = SessionStateBuilder::new()
+        .with_default_features()
+        .with_config(SessionConfig::new().with_target_partitions(2))
+        .with_distributed_worker_resolver(FixedWorkers::new(workers))
+        .with_distributed_planner()
+        .with_distributed_transports(transports)
+        .with_distributed_file_scan_config_bytes_per_partition(1)
+        .unwrap();
+    let session = SessionContext::new_with_state(state.build());
+    for (name, path) in data.tables() {
+        let path = path.to_str().unwrap();
+        let options = ParquetReadOptions::default();
+        session.register_parquet(name, path, options).await.unwrap();
+    }
+    session
+}
+
+/// An error that names the worker, within the idle timeout, no partial result, although the other worker computes on without
+/// a pause; and the next query works once the worker is back on its port.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_worker_is_an_error_and_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = tpch::generate(&dir.path().join("data"), 0.01, &|_, _| {}).unwrap();
+    let identity = dir.path().join("identity");
+    let transports = transports(&identity);
+    let (mut killed, killed_url) = worker(0, &identity).await;
+    let (_other, other_url) = worker(0, &identity).await;
+    let workers = vec![killed_url.clone(), other_url];
+    let session = session(&transports, workers, &data).await;
+
+    // Billions of pairs: neither worker is done before one is killed, nor for minutes after.
+    let endless =
+        "SELECT count(*) FROM lineitem a JOIN lineitem b ON a.l_orderkey <> b.l_orderkey + 1";
+    let query = session.sql(endless).await.unwrap();
+    let query = tokio::spawn(query.collect());
+    let start = Instant::now();
+    while transports
+        .stats()
+        .iter()
+        .map(|peer| peer.streams_active)
+        .sum::<usize>()
+        < 4
+    {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "the query did not start"
+        );
+        assert!(!query.is_finished(), "the query ended early");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    killed.kill().await.unwrap();
+    let start = Instant::now();
+    let outcome = tokio::time::timeout(Duration::from_secs(30), query).await;
+    let err = outcome
+        .expect("no error within 30 s")
+        .unwrap()
+        .unwrap_err()
+        .to_string();
+    assert!(err.contains(killed_url.as_str()), "{err}");
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        start.elapsed()
+    );
+
+    let (_back, back_url) = worker(killed_url.port().unwrap(), &identity).await;
+    assert_eq!(back_url, killed_url);
+    let count = session.sql("SELECT count(*) FROM orders").await.unwrap();
+    let count = tokio::time::timeout(Duration::from_secs(60), count.collect()).await;
+    let count = datafusion::arrow::util::pretty::pretty_format_batches(&count.unwrap().unwrap());
+    assert!(count.unwrap().to_string().contains("15000"));
+}
