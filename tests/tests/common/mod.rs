@@ -243,7 +243,7 @@ pub fn transports(identity: &Path, config: &QuicConfig, default_kind: &str) -> T
     let io = IoRuntime::shared().unwrap();
     let tls = DevelopmentIdentity::load_or_create(identity, &[]).unwrap();
     let tls = tls.client_tls().unwrap();
-    let quic = QuicConnector::new(config.clone(), tls, io).unwrap();
+    let quic = QuicConnector::new(config.clone(), tls, &io).unwrap();
     Transports::builder()
         .connector("quic", Arc::new(quic))
         .grpc()
@@ -316,4 +316,37 @@ pub async fn rows(session: &SessionContext, sql: &str) -> String {
     let batches = query(session, sql).await;
     let batches = batches.unwrap_or_else(|err| panic!("{sql}\nfailed: {err}"));
     pretty_format_batches(&batches).unwrap().to_string()
+}
+
+/// Joins shuffle both sides among all workers, so that every task has rows whatever the files' row groups.
+pub async fn shuffle_joins(session: &SessionContext) {
+    for (key, value) in [
+        ("distributed.broadcast_joins", "false"),
+        (
+            "datafusion.optimizer.hash_join_single_partition_threshold",
+            "0",
+        ),
+        (
+            "datafusion.optimizer.hash_join_single_partition_threshold_rows",
+            "0",
+        ),
+    ] {
+        set(session, key, value).await;
+    }
+}
+
+/// 36 million rows of a shuffled join: longer than any test waits. Needs [`shuffle_joins`].
+pub const ENDLESS: &str = "SELECT a.l_orderkey, b.l_partkey, a.l_comment \
+     FROM lineitem a JOIN lineitem b ON a.l_suppkey = b.l_suppkey";
+
+/// 60,000 wide rows of a shuffled join. With [`shuffle_joins`] and [`small_windows`] all its streams, those among
+/// workers too, stay open for as long as nobody reads the result.
+pub const WIDE: &str =
+    "SELECT l.*, o_comment FROM lineitem l JOIN orders ON l_orderkey = o_orderkey";
+
+/// Batches and windows so small that a worker soon waits for its reader.
+pub async fn small_windows(session: &SessionContext) {
+    set(session, "distributed.compression", "none").await;
+    set(session, "distributed.shuffle_batch_size", "128").await;
+    set(session, "transport.partition_buffer_bytes", "65536").await;
 }
