@@ -88,7 +88,7 @@ async fn session(
     session
 }
 
-/// An error that names the worker, within the idle timeout, no partial result, although the other worker computes on without
+/// An error that names the worker, within the idle timeout of 10 s (and a margin for a busy machine), no partial result, although the other worker computes on without
 /// a pause; and the next query works once the worker is back on its port.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_worker_is_an_error_and_comes_back() {

@@ -5,7 +5,7 @@
 //! has flow control of its own**. A reader that does not read stops its writer, and nobody else.
 //!
 //! Reads and writes are poll functions, because they are called through `dyn` once per chunk and an `async` method would
-//! allocate a future each time. [`read`] and [`write`] wrap them for `await`.
+//! allocate a future each time. [`read()`] and [`write()`] wrap them for `await`.
 
 use crate::error::TransportError;
 use async_trait::async_trait;

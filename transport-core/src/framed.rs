@@ -36,6 +36,11 @@ impl FrameReader {
         }
     }
 
+    /// Who sends.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
     /// The next frame; `None` where the stream ends cleanly between frames. Cancel safe.
     pub(crate) fn poll_frame(
         &mut self,

@@ -151,7 +151,11 @@ impl Transports {
 
     /// Wires a session's configuration; [`TransportExt`] does it for a session builder.
     pub fn wire(&self, config: &mut SessionConfig) {
-        let options = TransportOptions::from_session(config);
+        let mut options = TransportOptions::from_session(config);
+        // By its name, because it travels: a worker's own default may be another.
+        if options.kind == DEFAULT_KIND {
+            options.kind = self.default_kind().to_owned();
+        }
         config.set_distributed_option_extension(options);
         config.set_distributed_channel_resolver(TransportResolver::new(self.clone()));
     }
@@ -223,5 +227,51 @@ impl TransportExt for SessionConfig {
     fn with_distributed_transports(mut self, transports: &Transports) -> Self {
         transports.wire(&mut self);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::memory::MemoryNetwork;
+
+    fn builder() -> TransportsBuilder {
+        let network = || Arc::new(MemoryNetwork::new());
+        let builder = Transports::builder().connector("a", network());
+        builder.connector("b", network())
+    }
+
+    #[test]
+    fn a_wired_session_names_the_default_kind_because_it_travels() {
+        let transports = builder().default_kind("b").build().unwrap();
+        let config = SessionConfig::new().with_distributed_transports(&transports);
+        assert_eq!(TransportOptions::from_session(&config).kind, "b");
+    }
+
+    #[test]
+    fn wiring_again_keeps_what_the_session_chose() {
+        let transports = builder().build().unwrap();
+        let mut config = SessionConfig::new().with_distributed_transports(&transports);
+        config.options_mut().set("transport.kind", "b").unwrap();
+        transports.wire(&mut config);
+        assert_eq!(TransportOptions::from_session(&config).kind, "b");
+    }
+
+    #[test]
+    fn bad_registries_are_refused_and_say_why() {
+        let err = |builder: TransportsBuilder| builder.build().unwrap_err().to_string();
+        assert!(err(Transports::builder()).contains("no transport"));
+        assert!(err(builder().default_kind("c")).contains("'c' is not registered"));
+        let network = Arc::new(MemoryNetwork::new());
+        assert!(err(builder().connector("a", Arc::clone(&network) as _)).contains("twice"));
+        assert!(err(builder().connector("default", network)).contains("reserved"));
+        let transports = builder().build().unwrap();
+        let unknown = transports
+            .resolver("c")
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
+        assert!(unknown.contains("a, b"), "{unknown}");
     }
 }

@@ -7,15 +7,20 @@ use async_trait::async_trait;
 use datafusion::common::Result;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::physical_plan::ExecutionPlanProperties;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion_distributed::{
-    CoordinatorToWorkerMsg, DistributedConfig, DistributedExt, ExecuteTaskRequest,
-    GetWorkerInfoResponse, SetPlanRequest, Worker, WorkerQueryContext, WorkerSessionBuilder,
-    WorkerToCoordinatorMsg,
+    BroadcastExec, CoordinatorToWorkerMsg, DistributedConfig, DistributedExt, ExecuteTaskRequest,
+    GetWorkerInfoResponse, MaybeEncoded, ProducerHead, SetPlanRequest, TaskKey, Worker,
+    WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse, WorkerQueryContext,
+    WorkerSessionBuilder, WorkerToCoordinatorMsg,
 };
-use futures::stream::BoxStream;
+use futures::StreamExt;
+use futures::future::ready;
+use futures::stream::{self, BoxStream};
 use http::HeaderMap;
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A `datafusion_distributed::Worker` whose sessions use a registry's transports. Cheap to clone; clones share their tasks.
 #[derive(Clone)]
@@ -63,10 +68,14 @@ impl WorkerService for WiredWorker {
         plan: SetPlanRequest,
         from_coordinator: BoxStream<'static, Result<CoordinatorToWorkerMsg>>,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
-        let worker = &self.worker;
-        worker
-            .coordinator_channel(headers, plan, from_coordinator)
-            .await
+        let (key, head) = (plan.task_key, Arc::new(OnceLock::new()));
+        let worker = self.worker.clone();
+        let at_end = instantiate(worker, key, Arc::clone(&head));
+        let from_coordinator = from_coordinator.chain(stream::once(at_end).filter_map(ready));
+        let call = self
+            .worker
+            .coordinator_channel(headers, plan, from_coordinator.boxed());
+        PLAN_HEAD.scope(head, call).await
     }
 
     async fn execute_task(
@@ -90,6 +99,47 @@ impl WorkerService for WiredWorker {
     }
 }
 
+tokio::task_local! {
+    /// Where the plan that is being set leaves its head.
+    static PLAN_HEAD: Arc<OnceLock<ProducerHead>>;
+}
+
+/// Keeps the head of the plan that is being set. Changes nothing.
+fn keep_head(ev: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEventResponse> {
+    let head = if let Some(repartition) = ev.plan.downcast_ref::<RepartitionExec>() {
+        ProducerHead::RepartitionExec {
+            partitioning: MaybeEncoded::Decoded(repartition.partitioning().clone()),
+        }
+    } else if ev.plan.downcast_ref::<BroadcastExec>().is_some() {
+        ProducerHead::BroadcastExec {
+            output_partitions: ev.plan.output_partitioning().partition_count(),
+        }
+    } else {
+        ProducerHead::None
+    };
+    // Fails outside a coordinator channel of this transport, where nobody asks for it.
+    let _ = PLAN_HEAD.try_with(|kept| kept.set(head));
+    Ok(WorkerPlanRewriteEventResponse::new(ev.plan))
+}
+
+/// Makes a task that nobody executed report its metrics when its query ends: the engine's EXPLAIN ANALYZE waits, for ever, for those
+/// of every task, and a task has none before its plan was instantiated. Executing no partition does that, under the head the
+/// plan came with. A task that was executed stays as it is.
+async fn instantiate<T>(
+    worker: Worker,
+    task_key: TaskKey,
+    head: Arc<OnceLock<ProducerHead>>,
+) -> Option<T> {
+    let request = ExecuteTaskRequest {
+        task_key,
+        target_partition_start: 0,
+        target_partition_end: 0,
+        producer_head: head.get()?.clone(),
+    };
+    let _ = worker.execute_task(request).await;
+    None
+}
+
 /// Builds the user's session, then puts the registry and the query's options into it.
 struct WiredSessionBuilder<B> {
     inner: B,
@@ -105,6 +155,7 @@ impl<B: WorkerSessionBuilder + Send + Sync> WorkerSessionBuilder for WiredSessio
         let config = builder.config().get_or_insert_default();
         config.set_distributed_option_extension_from_headers::<TransportOptions>(&headers)?;
         self.transports.wire(config);
+        config.set_distributed_worker_plan_rewrite_handler(keep_head);
         Ok(builder.build())
     }
 }

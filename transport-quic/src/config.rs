@@ -139,9 +139,14 @@ impl QuicConfig {
     fn validate_windows(&self) -> Result<(), TransportError> {
         let window = self.stream_window_bytes;
         check(
-            window > 0 && VarInt::from_u64(window).is_ok(),
+            window >= MIN_STREAM_WINDOW_BYTES && VarInt::from_u64(window).is_ok(),
             "stream_window_bytes",
-            || format!("{window} is outside 1 to {}", VarInt::MAX),
+            || {
+                format!(
+                    "{window} is outside {MIN_STREAM_WINDOW_BYTES} to {}",
+                    VarInt::MAX
+                )
+            },
         )?;
         check(self.send_window_bytes > 0, "send_window_bytes", || {
             "must not be zero".into()
@@ -227,6 +232,8 @@ impl CongestionControl {
     }
 }
 
+/// The least grant of the protocol above: a smaller window would hold every stream below it.
+const MIN_STREAM_WINDOW_BYTES: u64 = 64 << 10;
 /// QUIC's own lower limit (RFC 9000, 14).
 const MIN_MTU_BYTES: u16 = 1200;
 /// One such datagram still fits a GSO send, which fails above 64 KiB.

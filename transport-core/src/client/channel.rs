@@ -8,6 +8,7 @@ use crate::config::TransportOptions;
 use crate::connection::StreamClass;
 use crate::error::{ErrorKind, TransportError};
 use crate::framed::{FrameReader, FrameWriter};
+use crate::server::call::PANICKED;
 use crate::wire::call::{TaskCalls, encode_coordinator_call, encode_worker_info_call};
 use crate::wire::error::{ErrorMessage, decode_error};
 use crate::wire::frame::{Frame, FrameKind};
@@ -140,8 +141,9 @@ async fn worker_info(
     let _ = writer
         .send(FrameKind::Call, 0, encode_worker_info_call())
         .await;
-    writer.finish();
     let frame = reader.next().await?.ok_or_else(|| reader.ended_early())?;
+    // C-9: only now, so that the worker knows that its answer arrived.
+    writer.finish();
     match frame.header.kind {
         FrameKind::Reply => {
             let version = decode_worker_info(&frame.payload);
@@ -156,7 +158,12 @@ async fn worker_info(
 /// The error that an error frame carries.
 pub(super) fn remote_error(frame: &Frame, reader: &mut FrameReader) -> DataFusionError {
     match ErrorMessage::decode(frame.payload.as_slice()) {
-        Ok(message) => decode_error(message),
+        Ok(message) => match decode_error(message) {
+            DataFusionError::Execution(text) if text.starts_with(PANICKED) => {
+                DataFusionError::Execution(format!("{}: {text}", reader.peer()))
+            }
+            err => err,
+        },
         Err(err) => reader.violation(&err.into()).into(),
     }
 }

@@ -96,16 +96,18 @@ impl Window {
         self.size as u64
     }
 
-    /// A message of this size has begun to arrive: what it takes beyond the window is reserved too. The bytes exist
-    /// already, so the pool can't refuse them.
-    pub(crate) fn arriving(&mut self, message_bytes: u64) {
+    /// A message of this size has begun to arrive: what it takes beyond the window is reserved too.
+    ///
+    /// # Errors
+    /// `ResourcesExhausted` where the pool has not that much.
+    pub(crate) fn arriving(&mut self, message_bytes: u64) -> Result<()> {
         let extra = usize::try_from(message_bytes).unwrap_or(usize::MAX);
         let extra = extra.saturating_sub(self.reserved);
         if extra > 0 {
-            self.memory.reservation.grow(extra);
-            self.memory.note_peak();
+            self.memory.reserve(extra)?;
             self.reserved += extra;
         }
+        Ok(())
     }
 
     /// A message was taken by the reader. Returns the credit to grant now, zero while half the window is still out.
@@ -217,11 +219,15 @@ mod tests {
 
     #[test]
     fn a_large_message_is_accounted_while_it_is_held() {
-        let (pool, memory) = memory(1 << 20, 64 << 10, 1);
+        let (pool, memory) = memory(20 << 20, 64 << 10, 1);
         let mut window = memory.window().unwrap();
-        window.arriving(10 << 20);
+        window.arriving(10 << 20).unwrap();
         assert_eq!(pool.reserved(), 10 << 20);
         window.consumed(10 << 20, false);
         assert_eq!(pool.reserved(), 64 << 10);
+        assert!(
+            window.arriving(1 << 40).is_err(),
+            "the pool has not that much"
+        );
     }
 }

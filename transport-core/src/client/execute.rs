@@ -142,8 +142,8 @@ impl ExecuteCall {
             let mut reader = FrameReader::new(stream.recv, "release", self.url.to_string());
             let call = self.calls.release(partitions);
             if writer.send(FrameKind::Call, 0, call).await.is_ok() {
-                writer.finish();
                 let _ = reader.next().await;
+                writer.finish();
             }
         };
         let _ = tokio::time::timeout(RELEASE_LIMIT, release).await;

@@ -86,7 +86,7 @@ impl PartitionStream {
                     let Poll::Ready(frame) = partition.reader.poll_frame(cx) else {
                         self.waited = true;
                         let arriving = partition.reader.pending_payload_bytes();
-                        partition.window.arriving(arriving);
+                        partition.window.arriving(arriving)?;
                         return Poll::Pending;
                     };
                     let frame = frame?.ok_or_else(|| partition.reader.ended_early())?;
@@ -108,6 +108,7 @@ impl PartitionStream {
             _ => return Err(partition.reader.unexpected(&frame.header).into()),
         }
         let bytes = HEADER_BYTES + frame.payload.len();
+        partition.window.arriving(bytes as u64)?;
         self.metrics.batch_received(bytes, frame.header.word);
         let held_up = frame.header.flags & FLAG_WAITED_FOR_CREDIT != 0;
         let starved = std::mem::take(&mut self.waited) && held_up;

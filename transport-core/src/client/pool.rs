@@ -17,6 +17,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
+/// How long a stream may wait for the peer's allowance. A consumer that needs all its partitions at once, as a merge does,
+/// would wait for ever once they are more than the allowance.
+const OPEN_LIMIT: Duration = Duration::from_secs(60);
+
 /// How connections are kept.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
@@ -54,7 +58,10 @@ pub struct PeerStats {
     pub connection: ConnectionStats,
 }
 
-type Dial = Shared<BoxFuture<'static, Result<(), TransportError>>>;
+type Dial = Shared<BoxFuture<'static, Result<Arc<Pooled>, TransportError>>>;
+
+/// Dials that one caller waits for, its own and others', within its limit.
+const MAX_DIALS: usize = 3;
 
 /// The connections of one transport kind. Dropping it closes them all.
 #[derive(Debug)]
@@ -146,13 +153,8 @@ impl Pool {
     ) -> Result<Lease, TransportError> {
         let peer = self.peer(url);
         let wait = self.acquire_from(&peer, limit);
-        tokio::time::timeout(limit, wait).await.unwrap_or_else(|_| {
-            let detail = format!("no connection within {limit:?} (transport.connect_timeout_ms)");
-            Err(
-                TransportError::new(ErrorKind::Timeout, "connect", url.as_str(), detail)
-                    .with_delivery(crate::error::Delivery::NotDelivered),
-            )
-        })
+        let lease = tokio::time::timeout(limit, wait).await;
+        lease.unwrap_or_else(|_| Err(dial_timeout(url, limit)))
     }
 
     /// Opens a stream on a live connection. A pooled connection that turns out dead is replaced once: opening sends nothing.
@@ -215,13 +217,24 @@ impl Pool {
         limit: Duration,
     ) -> Result<Lease, TransportError> {
         let turn = peer.next.fetch_add(1, Ordering::Relaxed) % peer.slots.len().max(1);
-        loop {
+        let mut last = None;
+        for _ in 0..MAX_DIALS {
             let dial = match self.lease_or_dial(peer, turn, limit)? {
                 Ok(lease) => return Ok(lease),
                 Err(dial) => dial,
             };
-            dial.await?;
+            match dial.await {
+                Ok(pooled) => match pooled.connection.close_reason() {
+                    // Made, and refused at once: a peer may look at a certificate only then (RFC 8446, 4.6.2).
+                    Some(err) => return Err(err.during("connect", peer.url.as_str())),
+                    None => last = None,
+                },
+                // The dial of a caller with less patience.
+                Err(err) if err.kind() == ErrorKind::Timeout => last = Some(err),
+                Err(err) => return Err(err),
+            }
         }
+        Err(last.unwrap_or_else(|| dial_timeout(&peer.url, limit)))
     }
 
     /// A lease where the slot has a live connection, else the dial to wait for.
@@ -246,7 +259,9 @@ impl Pool {
             Slot::Ready(pooled) if pooled.connection.close_reason().is_none() => {
                 return Ok(Ok(Lease::new(pooled, peer)));
             }
-            Slot::Dialling(dial) => return Ok(Err(dial.clone())),
+            // A dial that is over and left the slot as it was has panicked; the next one may not.
+            Slot::Dialling(dial) if dial.peek().is_none() => return Ok(Err(dial.clone())),
+            Slot::Dialling(_) => {}
             Slot::Ready(dead) => peer.retire(dead, "replaced"),
             Slot::Empty => {}
         }
@@ -320,15 +335,14 @@ impl Peer {
         &self,
         turn: usize,
         outcome: Result<Arc<dyn Connection>, TransportError>,
-    ) -> Result<(), TransportError> {
-        let Some(slot) = self.slots.get(turn) else {
-            return Ok(());
-        };
-        let (next, result) = match outcome {
-            Ok(connection) => (Slot::Ready(Arc::new(Pooled::new(connection))), Ok(())),
-            Err(err) => (Slot::Empty, Err(err)),
-        };
-        *lock(slot) = next;
+    ) -> Result<Arc<Pooled>, TransportError> {
+        let result = outcome.map(|connection| Arc::new(Pooled::new(connection)));
+        if let Some(slot) = self.slots.get(turn) {
+            *lock(slot) = match &result {
+                Ok(pooled) => Slot::Ready(Arc::clone(pooled)),
+                Err(_) => Slot::Empty,
+            };
+        }
         result
     }
 
@@ -382,7 +396,14 @@ impl Lease {
 
     /// Opens a stream; the lease, or a clone, is to be kept as long as the stream.
     pub(crate) async fn open(&self, class: StreamClass) -> Result<BiStream, TransportError> {
-        let stream = self.pooled.connection.open(class).await;
+        let url = self.peer.url.as_str();
+        let open = tokio::time::timeout(OPEN_LIMIT, self.pooled.connection.open(class));
+        let stream = open.await.unwrap_or_else(|_| {
+            let detail = format!(
+                "the worker allowed no further stream within {OPEN_LIMIT:?}; raise the number of streams that it allows"
+            );
+            Err(TransportError::new(ErrorKind::Timeout, "open stream", url, detail))
+        });
         let stream = stream.map_err(|err| err.during("open stream", self.peer.url.as_str()))?;
         self.peer.streams_opened.fetch_add(1, Ordering::Relaxed);
         Ok(stream)

@@ -53,9 +53,10 @@ pub(super) async fn serve_call(stream: BiStream, peer: String, state: Arc<Server
 /// A worker that drains refuses new queries, and serves those that it has a part in to their end.
 fn belongs_to_running_query(call: &Call, state: &ServerState) -> bool {
     match call {
-        Call::Coordinator { .. } => false,
+        // Stages may be planned one after the other: a later one belongs to the same query.
+        Call::Coordinator { plan, .. } => state.tasks.contains_query(&plan.task_key.query_id),
         Call::Partition { request, .. } | Call::Release { request, .. } => {
-            state.tasks.contains(&request.task_key)
+            state.tasks.contains_query(&request.task_key.query_id)
         }
         Call::WorkerInfo => true,
     }
@@ -114,6 +115,9 @@ async fn serve_worker_info(
     }
 }
 
+/// How the message of a panic begins; the client puts the worker's URL into it.
+pub(crate) const PANICKED: &str = "the worker panicked: ";
+
 /// Awaits code of the worker: a panic becomes an error.
 pub(super) async fn guarded<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     AssertUnwindSafe(work)
@@ -121,9 +125,7 @@ pub(super) async fn guarded<T>(work: impl Future<Output = Result<T>>) -> Result<
         .await
         .unwrap_or_else(|panic| {
             let text = panic_text(panic.as_ref());
-            Err(DataFusionError::Execution(format!(
-                "the worker panicked: {text}"
-            )))
+            Err(DataFusionError::Execution(format!("{PANICKED}{text}")))
         })
 }
 

@@ -73,10 +73,26 @@ pub(super) async fn serve_release(
     // Asking the engine for a task that is over would make it wait for a plan, and keep an entry for it.
     let here = state.tasks.wait_for(&request.task_key);
     if tokio::time::timeout(RELEASE_WAIT, here).await.is_ok() {
-        let _ = guarded(state.service.execute_task(headers, request)).await;
+        release_each(headers, request, state).await;
     }
     writer.put(FrameKind::End, 0, Vec::new());
     end_call(&mut writer, &mut reader).await;
+}
+
+/// One by one, until one fails: a range that no plan has must cost nothing.
+async fn release_each(headers: HeaderMap, request: ExecuteTaskRequest, state: &ServerState) {
+    for partition in request.target_partition_start..request.target_partition_end {
+        let one = ExecuteTaskRequest {
+            task_key: request.task_key,
+            target_partition_start: partition,
+            target_partition_end: partition + 1,
+            producer_head: request.producer_head.clone(),
+        };
+        let started = guarded(state.service.execute_task(headers.clone(), one)).await;
+        if started.is_err() {
+            return;
+        }
+    }
 }
 
 async fn stream_partition(
@@ -86,14 +102,28 @@ async fn stream_partition(
     state: &ServerState,
 ) -> Result<(), Stop> {
     let key = call.request.task_key;
+    let known_before = state.tasks.coordinator_lost(&key);
     let execute = guarded(state.service.execute_task(call.headers, call.request));
-    let output = demand.during(execute).await??;
+    tokio::pin!(execute);
+    let output = match demand.during(&mut execute).await {
+        Ok(output) => output?,
+        Err(unwanted) => {
+            // C-7: executed all the same, so that the task has metrics and a shared repartition learns of the drop.
+            let here = state.tasks.wait_for(&key);
+            if tokio::time::timeout(RELEASE_WAIT, here).await.is_ok() {
+                let _ = execute.await;
+            }
+            return Err(unwanted);
+        }
+    };
     let [mut batches] =
         <[SendableRecordBatchStream; 1]>::try_from(output.partitions).map_err(|got| {
             internal_datafusion_err!("the worker made {} streams for one partition", got.len())
         })?;
     let mut encoder = BatchEncoder::try_new(&batches.schema(), output.compression)?;
-    let coordinator_lost = state.tasks.coordinator_lost(&key);
+    // Known before, or else since the plan came: it may have been lost already in between.
+    let coordinator_lost = known_before.or_else(|| state.tasks.coordinator_lost(&key));
+    let coordinator_lost = coordinator_lost.unwrap_or_default();
     loop {
         let next = next_batch(&mut batches, &coordinator_lost);
         let Some(batch) = demand.during(next).await?? else {
@@ -108,16 +138,26 @@ async fn next_batch(
     coordinator_lost: &CancellationToken,
 ) -> Result<Option<RecordBatch>> {
     let next = guarded(async { batches.next().await.transpose() });
-    tokio::select! {
+    let batch = tokio::select! {
         biased;
-        () = coordinator_lost.cancelled() => Err(TransportError::new(
-            ErrorKind::ConnectionLost,
-            "run task for",
-            "its coordinator",
-            "the coordinator's channel ended before the query: the partition may be incomplete",
-        ).into()),
-        batch = next => batch,
+        () = coordinator_lost.cancelled() => return Err(lost_coordinator()),
+        batch = next => batch?,
+    };
+    // An end that came while the link broke may be that of a feed which was cut.
+    match batch {
+        None if coordinator_lost.is_cancelled() => Err(lost_coordinator()),
+        batch => Ok(batch),
     }
+}
+
+fn lost_coordinator() -> DataFusionError {
+    TransportError::new(
+        ErrorKind::ConnectionLost,
+        "run task for",
+        "its coordinator",
+        "the coordinator's channel ended before the query: the partition may be incomplete",
+    )
+    .into()
 }
 
 /// Sends one batch, once there is credit: a positive balance lets a whole batch go, whatever its size.

@@ -6,6 +6,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 /// Links a task's partitions to its coordinator: where the coordinator is lost, a work-unit feed ends as if it were
 /// complete, and what the partitions produce from then on may be cut short. So they must fail.
@@ -51,9 +52,9 @@ impl TaskTable {
         }
     }
 
-    /// Fires when the task's coordinator is lost. A task that came another way, by gRPC for one, never does.
-    pub(super) fn coordinator_lost(&self, key: &TaskKey) -> CancellationToken {
-        self.shared.lock().get(key).cloned().unwrap_or_default()
+    /// Fires when the task's coordinator is lost. `None` for a task that is not here: it came another way, by gRPC for one, or not yet.
+    pub(super) fn coordinator_lost(&self, key: &TaskKey) -> Option<CancellationToken> {
+        self.shared.lock().get(key).cloned()
     }
 
     /// Waits until the task is here; the caller sets the limit. Cancel safe.
@@ -71,6 +72,12 @@ impl TaskTable {
 
     pub(super) fn contains(&self, key: &TaskKey) -> bool {
         self.shared.lock().contains_key(key)
+    }
+
+    /// Whether any task of the query is here.
+    pub(super) fn contains_query(&self, query_id: &Uuid) -> bool {
+        let tasks = self.shared.lock();
+        tasks.keys().any(|key| key.query_id == *query_id)
     }
 
     pub(super) fn len(&self) -> usize {

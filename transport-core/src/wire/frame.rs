@@ -22,6 +22,9 @@ pub const PAYLOAD_ALIGNMENT_BYTES: usize = 64;
 /// header costs its sender nearly as many bytes as it costs the receiver. One MiB holds a usual batch without growing.
 const EAGER_PAYLOAD_BYTES: u64 = 1024 * 1024;
 
+/// F-6: likewise for what is not a batch, which a peer may send before anything is known about its call.
+const EAGER_CONTROL_BYTES: u64 = 16 * 1024;
+
 /// Payloads under this size are copied into an allocation of their own even if they could be shared: a small array must
 /// not keep a large network buffer alive.
 const SHARE_PAYLOAD_BYTES: u64 = 4 * 1024;
@@ -198,7 +201,11 @@ impl FrameAssembler {
                 if let Some(payload) = share_payload(&header, chunk) {
                     return Ok(Some(Frame { header, payload }));
                 }
-                let capacity = header.payload_bytes.min(EAGER_PAYLOAD_BYTES) as usize;
+                let eager = match header.kind {
+                    FrameKind::Batch => EAGER_PAYLOAD_BYTES,
+                    _ => EAGER_CONTROL_BYTES,
+                };
+                let capacity = header.payload_bytes.min(eager) as usize;
                 self.current = Some((header, MutableBuffer::with_capacity(capacity)));
                 continue;
             };
