@@ -488,6 +488,35 @@ async fn a_draining_worker_finishes_its_queries(kind: Kind) {
 }
 on!(a_draining_worker_finishes_its_queries: Memory, Quic);
 
+/// A coordinator that is lost is not the end of the query: a work-unit feed that was cut looks complete to the plan, so its
+/// partitions must fail, even where the plan ends by itself.
+async fn a_lost_coordinator_fails_its_partitions(kind: Kind) {
+    let harness = Harness::start(kind).await;
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let at_gate = Arc::clone(&gate);
+    let plan = ProbeExec::new(schema(), 1, move |_| {
+        let at_gate = Arc::clone(&at_gate);
+        let end_at_gate = stream::once(async move { at_gate.acquire().await.map(|_| ()) });
+        let end_at_gate = end_at_gate.filter_map(|_| async { None });
+        counting(2, 10).chain(end_at_gate).boxed()
+    });
+    let task = harness.set_plan(plan.clone()).await;
+    let mut run = harness.execute(task.key, 0..1, BUDGET).await;
+    let mut stream = run.streams.remove(0);
+    stream.next().await.unwrap().unwrap();
+    drop(task);
+    let server = harness.server.as_ref().unwrap();
+    eventually("the worker notices", LIMIT, || server.stats().tasks == 0).await;
+    gate.add_permits(1);
+    let err = stream
+        .try_collect::<Vec<_>>()
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(err.contains("its coordinator"), "{err}");
+}
+on!(a_lost_coordinator_fails_its_partitions: Memory, Quic);
+
 /// A worker error in a plan that fails to start is the stream's error.
 async fn a_plan_that_fails_is_an_error(kind: Kind) {
     let harness = Harness::start(kind).await;
