@@ -1,0 +1,160 @@
+//! From a fresh socket to two sides that know each other's limits: TLS where configured, then the preambles
+//! (`docs/tcp.md`, T-1 to T-4).
+
+use crate::mux::{Limits, PREAMBLE_BYTES, Preamble, PreambleError, VERSIONED_BYTES};
+use crate::socket::Duplex;
+use crate::tls::{ClientTls, ServerTls, check_alpn, tls_failure};
+use datafusion_transport_core::error::{ErrorKind, TransportError};
+use rustls::pki_types::ServerName;
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+/// A socket without a word on it yet.
+pub(crate) enum Fresh {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Why a handshake failed.
+pub(crate) enum Failure {
+    Own(TransportError),
+    Found(ErrorKind, String),
+}
+
+type Done = (Duplex, Limits);
+
+/// The connector's side. `name` is whom the certificate must be for; Unix sockets carry no TLS.
+pub(crate) async fn connect(
+    socket: Fresh,
+    tls: Option<(&ClientTls, ServerName<'static>)>,
+    ours: Limits,
+) -> Result<Done, Failure> {
+    match (socket, tls) {
+        (Fresh::Tcp(mut stream), None) => {
+            let theirs = greet(&mut stream, ours).await?;
+            Ok((Duplex::tcp(stream), theirs))
+        }
+        (Fresh::Unix(mut stream), _) => {
+            let theirs = greet(&mut stream, ours).await?;
+            Ok((Duplex::unix(stream), theirs))
+        }
+        (Fresh::Tcp(stream), Some((tls, name))) => {
+            let config = tls.current().map_err(Failure::Own)?;
+            let connected = TlsConnector::from(config).connect(name, stream).await;
+            let mut stream = connected.map_err(Failure::tls)?;
+            check_alpn(stream.get_ref().1.alpn_protocol()).map_err(Failure::handshake)?;
+            let theirs = greet(&mut stream, ours).await?;
+            Ok((Duplex::split(stream), theirs))
+        }
+    }
+}
+
+/// The listener's side.
+pub(crate) async fn accept(
+    socket: Fresh,
+    tls: Option<&ServerTls>,
+    ours: Limits,
+) -> Result<Done, Failure> {
+    match (socket, tls) {
+        (Fresh::Tcp(mut stream), None) => {
+            let theirs = answer(&mut stream, ours).await?;
+            Ok((Duplex::tcp(stream), theirs))
+        }
+        (Fresh::Unix(mut stream), _) => {
+            let theirs = answer(&mut stream, ours).await?;
+            Ok((Duplex::unix(stream), theirs))
+        }
+        (Fresh::Tcp(stream), Some(tls)) => {
+            let config = tls.current().map_err(Failure::Own)?;
+            let accepted = TlsAcceptor::from(config).accept(stream).await;
+            let mut stream = accepted.map_err(Failure::tls)?;
+            check_alpn(stream.get_ref().1.alpn_protocol()).map_err(Failure::handshake)?;
+            let theirs = answer(&mut stream, ours).await?;
+            Ok((Duplex::split(stream), theirs))
+        }
+    }
+}
+
+async fn greet<S>(stream: &mut S, ours: Limits) -> Result<Limits, Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    say(stream, ours).await?;
+    hear(stream).await
+}
+
+async fn answer<S>(stream: &mut S, ours: Limits) -> Result<Limits, Failure>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let heard = hear(stream).await;
+    // T-2: also when nothing comes of it, so that the peer can say why.
+    let said = say(stream, ours).await;
+    if heard.is_err() {
+        let _ = stream.shutdown().await;
+        // Until the peer has closed too: an earlier close would destroy the answer.
+        let mut ignored = [0; 1024];
+        while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
+    }
+    let theirs = heard?;
+    said?;
+    Ok(theirs)
+}
+
+async fn say(stream: &mut (impl AsyncWrite + Unpin), ours: Limits) -> Result<(), Failure> {
+    let preamble = Preamble { limits: ours }.encode();
+    stream.write_all(&preamble).await.map_err(Failure::tls)?;
+    stream.flush().await.map_err(Failure::tls)
+}
+
+/// Reads the peer's preamble and not a byte more.
+async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> Result<Limits, Failure> {
+    let mut bytes = Vec::with_capacity(PREAMBLE_BYTES);
+    loop {
+        // What is behind the version may differ in other versions.
+        let wanted = match bytes.len() {
+            0..VERSIONED_BYTES => VERSIONED_BYTES,
+            _ => PREAMBLE_BYTES,
+        };
+        let mut rest = (&mut *stream).take((wanted - bytes.len()) as u64);
+        if rest.read_buf(&mut bytes).await.map_err(Failure::tls)? == 0 {
+            let detail = "the peer ended the connection before it said anything: is it this protocol's port?";
+            return Err(Failure::handshake(detail.into()));
+        }
+        match Preamble::decode(&bytes) {
+            Ok(None) => {}
+            Ok(Some(preamble)) => return Ok(preamble.limits),
+            Err(err) => return Err(Failure::preamble(&err)),
+        }
+    }
+}
+
+impl Failure {
+    fn handshake(detail: String) -> Self {
+        Self::Found(ErrorKind::Handshake, detail)
+    }
+
+    fn tls(err: io::Error) -> Self {
+        let (kind, detail) = tls_failure(&err);
+        Self::Found(kind, detail)
+    }
+
+    fn preamble(err: &PreambleError) -> Self {
+        Self::handshake(match err {
+            PreambleError::Foreign("TLS") => {
+                "the peer expects TLS and this side is configured for plaintext".into()
+            }
+            err => err.to_string(),
+        })
+    }
+
+    /// The error of `operation` with `peer`.
+    pub(crate) fn error(self, operation: &'static str, peer: &str) -> TransportError {
+        match self {
+            Self::Own(err) => err.during(operation, peer),
+            Self::Found(kind, detail) => TransportError::new(kind, operation, peer, detail),
+        }
+    }
+}
