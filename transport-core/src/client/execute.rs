@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use url::Url;
 
-/// How long a release may take: the worker waits up to 10 s for a plan that is still under way.
+/// How long a release may take: the worker waits some seconds for a plan that is still under way.
 const RELEASE_LIMIT: Duration = Duration::from_secs(15);
 
 /// A partition's stream, opened, its request sent.

@@ -17,8 +17,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio_util::sync::CancellationToken;
 
-/// How long a release waits for its task's plan: as long as the engine waits for it when a partition is executed.
-const RELEASE_WAIT: Duration = Duration::from_secs(10);
+/// How long a release waits for its task's plan, which may be on its way still. Within five seconds of a query's end nothing of
+/// it is to be left.
+const RELEASE_WAIT: Duration = Duration::from_secs(3);
 
 /// A request for one partition.
 pub(super) struct PartitionCall {
