@@ -83,6 +83,22 @@ fn set_kind_moves_the_next_query_of_workers_that_prefer_grpc() {
     run(switches_to_and_fro("grpc"));
 }
 
+/// A session that chooses nothing uses the coordinator's default, on the workers too, whatever theirs is.
+#[test]
+fn the_default_kind_travels_too() {
+    run(async {
+        let setup = Setup {
+            worker_default_kind: "grpc",
+            ..Setup::default()
+        };
+        let cluster = Cluster::with(setup).await;
+        let session = cluster.session().await;
+        within(SHUFFLE, SOON, rows(&session, SHUFFLE)).await;
+        let opened = opened(&cluster);
+        assert!(opened.iter().all(|streams| *streams > 0), "{opened:?}");
+    });
+}
+
 /// A typing error must not run the query over something else: it names the kinds there are, and costs nothing more.
 #[test]
 fn an_unknown_kind_is_an_error_that_names_the_known_ones() {

@@ -32,6 +32,7 @@ mod resolver;
 mod runtime;
 mod server;
 pub mod service;
+mod sweep;
 mod transports;
 pub mod wire;
 mod worker;

@@ -2,6 +2,7 @@
 
 use crate::config::TransportOptions;
 use crate::service::{TaskOutput, WorkerService};
+use crate::sweep::Sweeper;
 use crate::transports::Transports;
 use async_trait::async_trait;
 use datafusion::common::Result;
@@ -26,6 +27,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Clone)]
 pub struct WiredWorker {
     worker: Worker,
+    sweeper: Arc<Sweeper>,
 }
 
 impl WiredWorker {
@@ -39,6 +41,7 @@ impl WiredWorker {
         };
         Self {
             worker: Worker::from_session_builder(session_builder),
+            sweeper: Arc::default(),
         }
     }
 
@@ -72,6 +75,11 @@ impl WorkerService for WiredWorker {
         let worker = self.worker.clone();
         let at_end = instantiate(worker, key, Arc::clone(&head));
         let from_coordinator = from_coordinator.chain(stream::once(at_end).filter_map(ready));
+        // The engine drops the stream after it removed the task, whatever ended it.
+        let ended = TaskEnded(self.clone());
+        let from_coordinator = from_coordinator.inspect(move |_| {
+            let _ = &ended;
+        });
         let call = self
             .worker
             .coordinator_channel(headers, plan, from_coordinator.boxed());
@@ -96,6 +104,15 @@ impl WorkerService for WiredWorker {
         Ok(GetWorkerInfoResponse {
             version: self.worker.version().to_owned(),
         })
+    }
+}
+
+/// Tells, when dropped, that a task was removed.
+struct TaskEnded(WiredWorker);
+
+impl Drop for TaskEnded {
+    fn drop(&mut self) {
+        self.0.sweeper.task_ended(&self.0.worker);
     }
 }
 

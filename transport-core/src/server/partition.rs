@@ -73,7 +73,7 @@ pub(super) async fn serve_release(
 ) {
     // Asking the engine for a task that is over would make it wait for a plan, and keep an entry for it.
     let here = state.tasks.wait_for(&request.task_key);
-    if tokio::time::timeout(RELEASE_WAIT, here).await.is_ok() {
+    if let Ok(true) = tokio::time::timeout(RELEASE_WAIT, here).await {
         release_each(headers, request, state).await;
     }
     writer.put(FrameKind::End, 0, Vec::new());
@@ -111,7 +111,7 @@ async fn stream_partition(
         Err(unwanted) => {
             // C-7: executed all the same, so that the task has metrics and a shared repartition learns of the drop.
             let here = state.tasks.wait_for(&key);
-            if tokio::time::timeout(RELEASE_WAIT, here).await.is_ok() {
+            if let Ok(true) = tokio::time::timeout(RELEASE_WAIT, here).await {
                 let _ = execute.await;
             }
             return Err(unwanted);
