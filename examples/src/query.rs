@@ -28,19 +28,23 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  Count the rows of a Parquet file with two workers:
+  Count rows by a column of a Parquet file with two workers:
     query --workers 127.0.0.1:8081,127.0.0.1:8082 \\
-          --table trips=/data/trips.parquet 'select count(*) from trips'
+          --set distributed.file_scan_config_bytes_per_partition=1 \\
+          --table trips=/data/trips.parquet \\
+          'select vendor, count(*) from trips group by vendor'
 
   Run SQL from a file over the reference transport, and show where the time went:
-    query --workers 127.0.0.1:8081 --transport grpc --table t=/data/t/ \\
+    query --workers 127.0.0.1:8081,127.0.0.1:8082 --transport grpc --table t=/data/t/ \\
           --file report.sql --explain-analyze
 
   Change the transport between two queries of one session:
     echo \"select 1; set transport.kind = 'grpc'; select 2\" | query --workers 127.0.0.1:8081
 
-Small tables are not worth distributing, so the planner leaves them on one node. To see them
-distributed all the same: --set distributed.file_scan_config_bytes_per_partition=1
+Small tables are not worth distributing, so the planner leaves them on this node, and so it does
+with one worker, or where statistics hold the answer: then no worker is asked, and a worker that
+can't be reached is no error. The first example shows how to distribute a small table all the same;
+--stats says on how many workers a query ran.
 
 Exit codes: 0 done, 1 a query failed, 2 wrong use.";
 

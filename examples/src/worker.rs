@@ -40,7 +40,9 @@ Examples:
     worker --listen 127.0.0.1:8082 &
     worker --listen 127.0.0.1:8083 &
     query --workers 127.0.0.1:8081,127.0.0.1:8082,127.0.0.1:8083 \\
-          --table trips=/data/trips.parquet 'select count(*) from trips'
+          --set distributed.file_scan_config_bytes_per_partition=1 \\
+          --table trips=/data/trips.parquet \\
+          'select vendor, count(*) from trips group by vendor'
 
   A worker of a real cluster, with mutual TLS and a memory limit:
     worker --listen 0.0.0.0:8080 --transports quic --memory-limit 16GiB --mutual-tls \\
