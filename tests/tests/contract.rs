@@ -375,27 +375,6 @@ async fn a_refused_reservation_is_an_error(kind: Kind) {
 }
 on!(a_refused_reservation_is_an_error: Memory, Quic);
 
-/// 2,000 partitions in one call: all rows, on one connection, with little memory each. (ballista#1943)
-async fn many_partitions_in_one_call(kind: Kind) {
-    let harness = Harness::start(kind).await;
-    let plan = ProbeExec::new(schema(), 2000, |p| {
-        stream::once(async move { Ok(numbers(p as i64, 1)) }).boxed()
-    });
-    let task = harness.set_plan(plan).await;
-    let run = harness.execute(task.key, 0..2000, BUDGET).await;
-    // Every stream is open before the first is read to its end: as a sort-preserving merge would have it.
-    let mut streams = run.streams;
-    for (p, stream) in streams.iter_mut().enumerate() {
-        assert_eq!(values(&[stream.next().await.unwrap().unwrap()]), [p as i64]);
-    }
-    for mut stream in streams {
-        assert!(stream.next().await.is_none());
-    }
-    let peers = harness.transports.stats();
-    assert_eq!((peers[0].connections, peers[0].dials), (1, 1));
-}
-on!(many_partitions_in_one_call: Memory, Quic);
-
 /// Concurrent first calls share one dial.
 async fn first_calls_share_a_dial(kind: Kind) {
     let harness = Harness::start(kind).await;
