@@ -118,7 +118,7 @@ fn execute_task(c: &mut Criterion) {
         group
             .throughput(Throughput::Bytes(bytes as u64))
             .sample_size(10);
-        for kind in [Kind::Grpc, Kind::Quic, Kind::Memory] {
+        for kind in [Kind::Grpc, Kind::Quic, Kind::Tcp, Kind::Unix, Kind::Memory] {
             let harness = runtime.block_on(Harness::start(kind));
             group.bench_function(
                 BenchmarkId::from_parameter(format!("{kind:?}")),

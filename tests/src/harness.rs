@@ -14,17 +14,18 @@ use datafusion_distributed::{
     MappedWorkerSessionBuilderExt, MaybeEncoded, ProducerHead, SetPlanRequest, TaskKey,
     WorkerChannel, WorkerSessionBuilder, WorkerToCoordinatorMsg,
 };
+use datafusion_transport_core::connection::Listener;
 use datafusion_transport_core::memory::MemoryNetwork;
 use datafusion_transport_core::{
     IoRuntime, Server, ServerHandle, TransportExt, TransportResolver, Transports,
 };
 use datafusion_transport_quic::{DevelopmentIdentity, QuicConfig, QuicConnector, QuicListener};
+use datafusion_transport_tcp::{TcpConfig, TcpConnector, TcpListener};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::HeaderMap;
 use std::ops::Range;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
@@ -37,6 +38,10 @@ pub enum Kind {
     Memory,
     /// QUIC on loopback.
     Quic,
+    /// The multiplexer over TCP on loopback.
+    Tcp,
+    /// The multiplexer over a Unix socket.
+    Unix,
     /// The engine's gRPC on loopback: the reference.
     Grpc,
 }
@@ -50,7 +55,7 @@ pub struct Harness {
     /// The worker's server; none for gRPC.
     pub server: Option<ServerHandle>,
     _grpc: Option<AbortOnDropHandle<()>>,
-    _identity_dir: Option<tempfile::TempDir>,
+    _dir: Option<tempfile::TempDir>,
 }
 
 /// A task whose plan a worker holds. Dropping it ends the query.
@@ -75,6 +80,8 @@ impl Harness {
         match kind {
             Kind::Memory => Self::start_memory(),
             Kind::Quic => Self::start_quic(QuicConfig::default()),
+            Kind::Tcp => Self::start_tcp(),
+            Kind::Unix => Self::start_unix(),
             Kind::Grpc => Self::start_grpc().await,
         }
     }
@@ -100,16 +107,39 @@ impl Harness {
         let connector = QuicConnector::new(config, client_tls, &io).unwrap();
         let builder = Transports::builder().connector("quic", Arc::new(connector));
         Self {
-            _identity_dir: Some(identity_dir),
+            _dir: Some(identity_dir),
             ..Self::serve(url, builder.build().unwrap(), Box::new(listener))
         }
     }
 
-    fn serve(
-        url: Url,
-        transports: Transports,
-        listener: Box<dyn datafusion_transport_core::connection::Listener>,
-    ) -> Self {
+    fn start_tcp() -> Self {
+        let io = IoRuntime::shared().unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let listener = TcpListener::bind(any, TcpConfig::default(), None, &io).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        Self::serve_tcp(&url, listener)
+    }
+
+    fn start_unix() -> Self {
+        let io = IoRuntime::shared().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("worker");
+        let listener = TcpListener::bind_unix(&path, TcpConfig::default(), &io).unwrap();
+        Self {
+            _dir: Some(dir),
+            ..Self::serve_tcp(&format!("unix://{}", path.display()), listener)
+        }
+    }
+
+    fn serve_tcp(url: &str, listener: TcpListener) -> Self {
+        let io = IoRuntime::shared().unwrap();
+        let connector = TcpConnector::new(TcpConfig::default(), None, &io).unwrap();
+        let builder = Transports::builder().connector("tcp", Arc::new(connector));
+        let transports = builder.build().unwrap();
+        Self::serve(url.parse().unwrap(), transports, Box::new(listener))
+    }
+
+    fn serve(url: Url, transports: Transports, listener: Box<dyn Listener>) -> Self {
         let worker = transports.worker(session_builder());
         let server = Server::builder(worker).listener(listener);
         Self {
@@ -117,14 +147,14 @@ impl Harness {
             server: Some(server.start().unwrap()),
             transports,
             _grpc: None,
-            _identity_dir: None,
+            _dir: None,
         }
     }
 
     async fn start_grpc() -> Self {
         let transports = Transports::builder().grpc().build().unwrap();
         let worker = transports.worker(session_builder());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let service = worker.worker().into_worker_server();
         let incoming =
@@ -138,7 +168,7 @@ impl Harness {
             transports,
             server: None,
             _grpc: Some(AbortOnDropHandle::new(tokio::spawn(serve))),
-            _identity_dir: None,
+            _dir: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The `WorkerChannel` contract at channel level, on the in-memory network, QUIC, and the reference where it keeps it.
+//! The `WorkerChannel` contract at channel level, on each of our transports, and on the reference where it keeps it.
 //!
 //! Each case runs once per transport, as a test of its own. Cases that the reference gRPC transport is known to fail
 //! are run against it too, and assert the failure: should upstream mend it, this file says so.
@@ -25,8 +25,11 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 const BUDGET: usize = 64 << 20;
 
-/// Expands a case to a test per transport.
+/// Expands a case to a test per transport: all of ours, and the reference where it is named.
 macro_rules! on {
+    ($case:ident $(, $reference:ident)?) => {
+        on!($case: Memory, Quic, Tcp, Unix $(, $reference)?);
+    };
     ($case:ident: $($kind:ident),+) => {
         mod $case {
             $(
@@ -85,7 +88,7 @@ async fn rows_arrive_in_order(kind: Kind) {
     }
     assert_eq!(plan.probe(0).executed() + plan.probe(5).executed(), 0);
 }
-on!(rows_arrive_in_order: Memory, Quic, Grpc);
+on!(rows_arrive_in_order, Grpc);
 
 /// Nothing happens on the worker, and nothing is reserved, before the first poll; then the whole range starts. (dfd#477)
 async fn nothing_runs_before_the_first_poll(kind: Kind) {
@@ -103,7 +106,7 @@ async fn nothing_runs_before_the_first_poll(kind: Kind) {
     })
     .await;
 }
-on!(nothing_runs_before_the_first_poll: Memory, Quic, Grpc);
+on!(nothing_runs_before_the_first_poll, Grpc);
 
 /// All partitions dropped unpolled: they are started and cancelled on the worker, and nothing stays. The reference aborts
 /// the task that would do so with the last stream, so there it is a matter of luck. (dfd#465, #521, #524)
@@ -119,7 +122,7 @@ async fn dropped_unpolled_is_released(kind: Kind) {
     assert_eq!(plan.total(|p| p.executed()), 4);
     released(&harness, task).await;
 }
-on!(dropped_unpolled_is_released: Memory, Quic);
+on!(dropped_unpolled_is_released);
 
 /// A partition dropped before its call starts is released too, once a sibling starts the call; siblings are whole.
 async fn dropped_before_the_start_is_released(kind: Kind) {
@@ -138,7 +141,7 @@ async fn dropped_before_the_start_is_released(kind: Kind) {
     .await;
     released(&harness, task).await;
 }
-on!(dropped_before_the_start_is_released: Memory, Quic, Grpc);
+on!(dropped_before_the_start_is_released, Grpc);
 
 /// One partition dropped while its siblings run: the worker drops its stream promptly and its siblings are whole. The
 /// reference keeps producing for it until the whole call ends. (dfd#473, #482)
@@ -164,7 +167,7 @@ async fn a_dropped_partition_stops_its_producer(kind: Kind) {
     }
     released(&harness, task).await;
 }
-on!(a_dropped_partition_stops_its_producer: Memory, Quic);
+on!(a_dropped_partition_stops_its_producer);
 
 /// The same when the producer is stuck: a reader that goes away ends a plan that yields nothing.
 async fn a_dropped_partition_stops_an_idle_producer(kind: Kind) {
@@ -183,7 +186,7 @@ async fn a_dropped_partition_stops_an_idle_producer(kind: Kind) {
     })
     .await;
 }
-on!(a_dropped_partition_stops_an_idle_producer: Memory, Quic);
+on!(a_dropped_partition_stops_an_idle_producer);
 
 /// A partition that nobody polls holds up nobody: with far more behind it than the budget, its siblings finish, and what
 /// is reserved stays within the budget. (dfd#419)
@@ -214,7 +217,7 @@ async fn an_unread_partition_does_not_block_siblings(kind: Kind) {
     );
     assert_eq!(run.pool.reserved(), 0);
 }
-on!(an_unread_partition_does_not_block_siblings: Memory, Quic);
+on!(an_unread_partition_does_not_block_siblings);
 
 /// What the case above shows: the reference's siblings wait for ever. Should this test fail, upstream has mended it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -261,7 +264,7 @@ async fn seven_of_eight_large_partitions_finish(kind: Kind) {
         "{times:?}"
     );
 }
-on!(seven_of_eight_large_partitions_finish: Memory, Quic);
+on!(seven_of_eight_large_partitions_finish);
 
 /// A worker's error arrives as the variant it was, and as an error of its partition only.
 async fn an_error_arrives_as_itself(kind: Kind) {
@@ -295,7 +298,7 @@ async fn an_error_arrives_as_itself(kind: Kind) {
     }
     released(&harness, task).await;
 }
-on!(an_error_arrives_as_itself: Memory, Quic, Grpc);
+on!(an_error_arrives_as_itself, Grpc);
 
 /// A panic on the worker never looks like a clean end. (paradedb#5848)
 async fn a_panic_is_an_error(kind: Kind) {
@@ -316,7 +319,7 @@ async fn a_panic_is_an_error(kind: Kind) {
     assert!(err.to_string().contains("the operator gave up"), "{err}");
     released(&harness, task).await;
 }
-on!(a_panic_is_an_error: Memory, Quic);
+on!(a_panic_is_an_error);
 
 /// Asking for a partition that the plan doesn't have is an error that says so.
 async fn an_unknown_partition_is_an_error(kind: Kind) {
@@ -333,7 +336,7 @@ async fn an_unknown_partition_is_an_error(kind: Kind) {
         .unwrap_err();
     assert!(err.to_string().contains("partition 5"), "{err}");
 }
-on!(an_unknown_partition_is_an_error: Memory, Quic, Grpc);
+on!(an_unknown_partition_is_an_error, Grpc);
 
 /// A batch larger than the budget still goes through.
 async fn a_batch_over_the_budget_goes_through(kind: Kind) {
@@ -349,7 +352,7 @@ async fn a_batch_over_the_budget_goes_through(kind: Kind) {
     assert_eq!(rows, 3_000_000);
     assert_eq!(run.pool.reserved(), 0);
 }
-on!(a_batch_over_the_budget_goes_through: Memory, Quic, Grpc);
+on!(a_batch_over_the_budget_goes_through, Grpc);
 
 /// A session whose memory pool is full gets an error, soon, and the worker is released.
 async fn a_refused_reservation_is_an_error(kind: Kind) {
@@ -373,7 +376,7 @@ async fn a_refused_reservation_is_an_error(kind: Kind) {
     })
     .await;
 }
-on!(a_refused_reservation_is_an_error: Memory, Quic);
+on!(a_refused_reservation_is_an_error);
 
 /// Concurrent first calls share one dial.
 async fn first_calls_share_a_dial(kind: Kind) {
@@ -390,7 +393,7 @@ async fn first_calls_share_a_dial(kind: Kind) {
     })
     .await;
 }
-on!(first_calls_share_a_dial: Memory, Quic);
+on!(first_calls_share_a_dial);
 
 /// Task metrics come when the query ends, although a partition was never polled.
 async fn metrics_do_not_wait_for_partitions(kind: Kind) {
@@ -405,7 +408,7 @@ async fn metrics_do_not_wait_for_partitions(kind: Kind) {
         |m: &Result<_, DataFusionError>| matches!(m, Ok(WorkerToCoordinatorMsg::TaskMetrics(_)));
     assert_eq!(messages.iter().filter(|m| metrics(m)).count(), 1);
 }
-on!(metrics_do_not_wait_for_partitions: Memory, Quic, Grpc);
+on!(metrics_do_not_wait_for_partitions, Grpc);
 
 /// The end of a partition is only what its producer says: a producer task that is aborted is an error.
 async fn a_shut_down_worker_is_an_error(kind: Kind) {
@@ -437,7 +440,7 @@ async fn a_shut_down_worker_is_an_error(kind: Kind) {
         "{err}"
     );
 }
-on!(a_shut_down_worker_is_an_error: Memory, Quic);
+on!(a_shut_down_worker_is_an_error);
 
 /// A worker that drains refuses new queries and finishes those it has, partitions that start later included.
 async fn a_draining_worker_finishes_its_queries(kind: Kind) {
@@ -465,7 +468,7 @@ async fn a_draining_worker_finishes_its_queries(kind: Kind) {
     task.from_worker.try_collect::<Vec<_>>().await.unwrap();
     assert_eq!(shutdown.await.unwrap(), 0, "calls were cut");
 }
-on!(a_draining_worker_finishes_its_queries: Memory, Quic);
+on!(a_draining_worker_finishes_its_queries);
 
 /// A coordinator that is lost is not the end of the query: a work-unit feed that was cut looks complete to the plan, so its
 /// partitions must fail, even where the plan ends by itself.
@@ -494,7 +497,7 @@ async fn a_lost_coordinator_fails_its_partitions(kind: Kind) {
         .to_string();
     assert!(err.contains("its coordinator"), "{err}");
 }
-on!(a_lost_coordinator_fails_its_partitions: Memory, Quic);
+on!(a_lost_coordinator_fails_its_partitions);
 
 /// A worker error in a plan that fails to start is the stream's error.
 async fn a_plan_that_fails_is_an_error(kind: Kind) {
@@ -515,7 +518,7 @@ async fn a_plan_that_fails_is_an_error(kind: Kind) {
         "{err:?}"
     );
 }
-on!(a_plan_that_fails_is_an_error: Memory, Quic, Grpc);
+on!(a_plan_that_fails_is_an_error, Grpc);
 
 /// Ends the query; then nothing of it is left on either side.
 async fn released(harness: &Harness, mut task: Task) {

@@ -74,7 +74,7 @@ async fn ten_thousand_partitions(kind: Kind, base_bytes: usize) {
     })
     .await;
 }
-on!(Memory, Quic);
+on!(Memory, Quic, Tcp, Unix);
 
 fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]))
