@@ -25,7 +25,7 @@ pub(crate) struct FrameReader {
 }
 
 impl FrameReader {
-    /// `operation` and `peer` name this stream in errors.
+    /// `operation` and `peer` name this stream in errors. Refuses batches.
     pub(crate) fn new(recv: Box<dyn RecvStream>, operation: &'static str, peer: String) -> Self {
         Self {
             recv,
@@ -34,6 +34,12 @@ impl FrameReader {
             operation,
             peer,
         }
+    }
+
+    /// Accepts batches too.
+    pub(crate) fn with_batches(mut self) -> Self {
+        self.assembler = self.assembler.with_batches();
+        self
     }
 
     /// Who sends.

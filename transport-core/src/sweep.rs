@@ -6,8 +6,7 @@
 //! a call on another worker.
 
 use datafusion_distributed::{ExecuteTaskRequest, ProducerHead, TaskKey, Worker};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
@@ -22,29 +21,23 @@ const TOUCH_LIMIT: Duration = Duration::from_millis(10);
 /// Sweeps a worker's cache after tasks ended. Dropping it ends the sweep.
 #[derive(Default)]
 pub(crate) struct Sweeper {
-    due: Arc<AtomicBool>,
-    running: Mutex<Option<AbortOnDropHandle<()>>>,
+    pending: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Sweeper {
-    /// A task was removed. Sweeps soon, once for all that are removed meanwhile.
+    /// A task was removed. Sweeps once no other was removed for a while: a sweep that was due earlier would come before the cache
+    /// looks at this one. Where tasks end all the time, the cache is called all the time.
     pub(crate) fn task_ended(&self, worker: &Worker) {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if self.due.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let (due, worker) = (Arc::clone(&self.due), worker.clone());
+        let worker = worker.clone();
         let sweep = runtime.spawn(async move {
             tokio::time::sleep(DELAY).await;
-            // Before the sweep: a task that ends during it needs another.
-            due.store(false, Ordering::Release);
             let _ = tokio::time::timeout(TOUCH_LIMIT, worker.execute_task(nobodys_task())).await;
         });
-        // The one before is past its delay, and this one does what it may have left.
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        *running = Some(AbortOnDropHandle::new(sweep));
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        *pending = Some(AbortOnDropHandle::new(sweep));
     }
 }
 

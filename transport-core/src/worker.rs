@@ -22,6 +22,7 @@ use futures::stream::{self, BoxStream};
 use http::HeaderMap;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// A `datafusion_distributed::Worker` whose sessions use a registry's transports. Cheap to clone; clones share their tasks.
 #[derive(Clone)]
@@ -139,6 +140,10 @@ fn keep_head(ev: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEventRes
     Ok(WorkerPlanRewriteEventResponse::new(ev.plan))
 }
 
+/// How long the engine may take to find a plan that it holds: no time. It forgets plans that were idle for ten minutes, and
+/// would then wait for another one.
+pub(crate) const PRESENT_LIMIT: Duration = Duration::from_millis(500);
+
 /// Makes a task that nobody executed report its metrics when its query ends: the engine's EXPLAIN ANALYZE waits, for ever, for those
 /// of every task, and a task has none before its plan was instantiated. Executing no partition does that, under the head the
 /// plan came with. A task that was executed stays as it is.
@@ -153,7 +158,7 @@ async fn instantiate<T>(
         target_partition_end: 0,
         producer_head: head.get()?.clone(),
     };
-    let _ = worker.execute_task(request).await;
+    let _ = tokio::time::timeout(PRESENT_LIMIT, worker.execute_task(request)).await;
     None
 }
 

@@ -93,9 +93,8 @@ impl ExecuteCall {
         if lease.is_err() {
             return;
         }
-        for partitions in contiguous(&unwanted) {
-            self.release(partitions).await;
-        }
+        let releases = contiguous(&unwanted).into_iter();
+        futures::future::join_all(releases.map(|partitions| self.release(partitions))).await;
     }
 
     /// Opens one partition's stream and sends its request. The first one chooses the connection for all.
@@ -108,7 +107,14 @@ impl ExecuteCall {
         let window = self.memory.window()?;
         let (stream, lease) = match chosen {
             Err(err) => return Err(err.clone().into()),
-            Ok(Some(lease)) => (lease.open(StreamClass::Bulk).await?, lease.clone()),
+            Ok(Some(lease)) => {
+                let (opened, lease) = (lease.open(StreamClass::Bulk).await, lease.clone());
+                // The next one would wait as long for a stream.
+                if let Err(err) = &opened {
+                    *chosen = Err(err.clone());
+                }
+                (opened?, lease)
+            }
             Ok(None) => {
                 let opened = self.pool.open(&self.url, StreamClass::Bulk, self.limit);
                 let opened = opened.await;
@@ -120,7 +126,8 @@ impl ExecuteCall {
             }
         };
         let mut opened = OpenPartition {
-            reader: FrameReader::new(stream.recv, "read partition from", self.url.to_string()),
+            reader: FrameReader::new(stream.recv, "read partition from", self.url.to_string())
+                .with_batches(),
             writer: FrameWriter::new(stream.send),
             window,
             _lease: lease,

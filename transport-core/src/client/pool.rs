@@ -5,7 +5,7 @@
 
 use crate::client::queries::QueryTable;
 use crate::connection::{BiStream, Connection, ConnectionStats, Connector, StreamClass};
-use crate::error::{ErrorKind, TransportError};
+use crate::error::{Delivery, ErrorKind, TransportError};
 use crate::runtime::IoRuntime;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -402,7 +402,8 @@ impl Lease {
             let detail = format!(
                 "the worker allowed no further stream within {OPEN_LIMIT:?}; raise the number of streams that it allows"
             );
-            Err(TransportError::new(ErrorKind::Timeout, "open stream", url, detail))
+            let err = TransportError::new(ErrorKind::Timeout, "open stream", url, detail);
+            Err(err.with_delivery(Delivery::NotDelivered))
         });
         let stream = stream.map_err(|err| err.during("open stream", self.peer.url.as_str()))?;
         self.peer.streams_opened.fetch_add(1, Ordering::Relaxed);
@@ -440,7 +441,7 @@ async fn reap(pool: Weak<Pool>, every: Duration) {
 fn dial_timeout(url: &Url, limit: Duration) -> TransportError {
     let detail = format!("no connection within {limit:?} (transport.connect_timeout_ms)");
     TransportError::new(ErrorKind::Timeout, "connect", url.as_str(), detail)
-        .with_delivery(crate::error::Delivery::NotDelivered)
+        .with_delivery(Delivery::NotDelivered)
 }
 
 fn add(total: &mut ConnectionStats, more: &ConnectionStats) {

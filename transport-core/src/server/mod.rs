@@ -184,7 +184,11 @@ async fn serve_listener(mut listener: Box<dyn Listener>, state: Arc<ServerState>
                 Some(connection) => {
                     connections.spawn(serve_connection(connection, Arc::clone(&state)));
                 }
-                None => break,
+                None => {
+                    let listener = listener.describe();
+                    tracing::error!(listener, "accepts no more connections: restart the worker");
+                    break;
+                }
             }
         }
     }

@@ -4,18 +4,19 @@ use crate::error::{ErrorKind, TransportError};
 use crate::framed::{FrameReader, FrameWriter};
 use crate::server::ServerState;
 use crate::server::call::{end_call, fail, guarded};
+use crate::server::tasks::{Lookup, TaskEnd, TaskWatch};
 use crate::wire::DecodeError;
 use crate::wire::batch::BatchEncoder;
 use crate::wire::frame::{FLAG_WAITED_FOR_CREDIT, FrameHeader, FrameKind, HEADER_BYTES};
+use crate::worker::PRESENT_LIMIT;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion_distributed::ExecuteTaskRequest;
-use futures::StreamExt;
+use datafusion_distributed::{ExecuteTaskRequest, TaskKey};
+use futures::{FutureExt, StreamExt};
 use http::HeaderMap;
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio_util::sync::CancellationToken;
 
 /// How long a release waits for its task's plan, which may be on its way still. Within five seconds of a query's end nothing of
 /// it is to be left.
@@ -51,6 +52,7 @@ pub(super) async fn serve_partition(
 ) {
     let mut demand = Demand {
         reader,
+        task: None,
         credit_bytes: i128::from(call.initial_credit_bytes),
     };
     match stream_partition(call, &mut writer, &mut demand, state).await {
@@ -71,13 +73,23 @@ pub(super) async fn serve_release(
     mut reader: FrameReader,
     state: &ServerState,
 ) {
-    // Asking the engine for a task that is over would make it wait for a plan, and keep an entry for it.
-    let here = state.tasks.wait_for(&request.task_key);
-    if let Ok(true) = tokio::time::timeout(RELEASE_WAIT, here).await {
-        release_each(headers, request, state).await;
-    }
+    let key = request.task_key;
+    while_task_lives(&key, state, release_each(headers, request, state)).await;
     writer.put(FrameKind::End, 0, Vec::new());
     end_call(&mut writer, &mut reader).await;
+}
+
+/// Does `work` with a task unless it is over. Asking the engine for one that is would make it wait for a plan, and keep an
+/// entry for it.
+async fn while_task_lives(key: &TaskKey, state: &ServerState, work: impl Future<Output = ()>) {
+    match tokio::time::timeout(RELEASE_WAIT, state.tasks.wait_for(key)).await {
+        Ok(true) => work.await,
+        Ok(false) => {}
+        // Its plan may have come another way: by gRPC, or from a coordinator in this process.
+        Err(_) => {
+            let _ = tokio::time::timeout(PRESENT_LIMIT, work).await;
+        }
+    }
 }
 
 /// One by one, until one fails: a range that no plan has must cost nothing.
@@ -90,8 +102,9 @@ async fn release_each(headers: HeaderMap, request: ExecuteTaskRequest, state: &S
             producer_head: request.producer_head.clone(),
         };
         let started = guarded(state.service.execute_task(headers.clone(), one)).await;
-        if started.is_err() {
-            return;
+        let Ok(output) = started else { return };
+        for batches in output.partitions {
+            Batches::new(batches).release().await;
         }
     }
 }
@@ -103,51 +116,89 @@ async fn stream_partition(
     state: &ServerState,
 ) -> Result<(), Stop> {
     let key = call.request.task_key;
-    let known_before = state.tasks.coordinator_lost(&key);
+    if let Lookup::Here(task) = state.tasks.find(&key) {
+        demand.task = Some(task);
+    }
     let execute = guarded(state.service.execute_task(call.headers, call.request));
     tokio::pin!(execute);
     let output = match demand.during(&mut execute).await {
         Ok(output) => output?,
-        Err(unwanted) => {
+        Err(stop) => {
             // C-7: executed all the same, so that the task has metrics and a shared repartition learns of the drop.
-            let here = state.tasks.wait_for(&key);
-            if let Ok(true) = tokio::time::timeout(RELEASE_WAIT, here).await {
-                let _ = execute.await;
-            }
-            return Err(unwanted);
+            let release = async {
+                for batches in execute.await.map_or(vec![], |output| output.partitions) {
+                    Batches::new(batches).release().await;
+                }
+            };
+            while_task_lives(&key, state, release).await;
+            return Err(stop);
         }
     };
-    let [mut batches] =
+    let [batches] =
         <[SendableRecordBatchStream; 1]>::try_from(output.partitions).map_err(|got| {
             internal_datafusion_err!("the worker made {} streams for one partition", got.len())
         })?;
-    let mut encoder = BatchEncoder::try_new(&batches.schema(), output.compression)?;
-    // Known before, or else since the plan came: it may have been lost already in between.
-    let coordinator_lost = known_before.or_else(|| state.tasks.coordinator_lost(&key));
-    let coordinator_lost = coordinator_lost.unwrap_or_default();
-    loop {
-        let next = next_batch(&mut batches, &coordinator_lost);
-        let Some(batch) = demand.during(next).await?? else {
-            return Ok(());
-        };
-        send_batch(&batch, &mut encoder, writer, demand).await?;
+    demand.task = match (demand.task.take(), state.tasks.find(&key)) {
+        (Some(task), _) | (None, Lookup::Here(task)) => Some(task),
+        (None, Lookup::Unknown) => None,
+        // It came after the request and is over already: how it ended is not known any more.
+        (None, Lookup::Over) => return Err(lost_coordinator().into()),
+    };
+    let mut batches = Batches::new(batches);
+    let mut encoder = BatchEncoder::try_new(&batches.stream.schema(), output.compression)?;
+    let sent = send_all(&mut batches, &mut encoder, writer, demand).await;
+    if sent.is_err() {
+        batches.release().await;
+    }
+    sent
+}
+
+/// Sends batches to the end.
+async fn send_all(
+    batches: &mut Batches,
+    encoder: &mut BatchEncoder,
+    writer: &mut FrameWriter,
+    demand: &mut Demand,
+) -> Result<(), Stop> {
+    while let Some(batch) = demand.during(batches.next()).await?? {
+        send_batch(&batch, encoder, writer, demand).await?;
+    }
+    // An end that came while the link broke may be that of a feed which was cut.
+    match &demand.task {
+        Some(task) if task.is_coordinator_lost() => Err(lost_coordinator().into()),
+        _ => Ok(()),
     }
 }
 
-async fn next_batch(
-    batches: &mut SendableRecordBatchStream,
-    coordinator_lost: &CancellationToken,
-) -> Result<Option<RecordBatch>> {
-    let next = guarded(async { batches.next().await.transpose() });
-    let batch = tokio::select! {
-        biased;
-        () = coordinator_lost.cancelled() => return Err(lost_coordinator()),
-        batch = next => batch?,
-    };
-    // An end that came while the link broke may be that of a feed which was cut.
-    match batch {
-        None if coordinator_lost.is_cancelled() => Err(lost_coordinator()),
-        batch => Ok(batch),
+/// The batches of a partition.
+struct Batches {
+    stream: SendableRecordBatchStream,
+    polled: bool,
+}
+
+impl Batches {
+    fn new(stream: SendableRecordBatchStream) -> Self {
+        Self {
+            stream,
+            polled: false,
+        }
+    }
+
+    /// The next batch. Cancel safe.
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        guarded(async {
+            self.polled = true;
+            self.stream.next().await.transpose()
+        })
+        .await
+    }
+
+    /// Drops the stream, after one poll if it had none: until then a `RepartitionExec` keeps the partition's channel, goes on
+    /// to fill it, and takes the partition for one that may be read yet.
+    async fn release(mut self) {
+        if !self.polled {
+            let _ = guarded(async { Ok(self.stream.next().now_or_never().is_some()) }).await;
+        }
     }
 }
 
@@ -191,18 +242,20 @@ async fn send_batch(
 /// What the reader wants: its credit, and whether it is still there.
 struct Demand {
     reader: FrameReader,
+    /// None for a task that came another way than by this server.
+    task: Option<TaskWatch>,
     /// Negative after a batch that overdrew. Wide, so that no sum of 64-bit grants can overflow it.
     credit_bytes: i128,
 }
 
 impl Demand {
-    /// Awaits `work` while taking in credit; gives up as soon as the reader is gone.
+    /// Awaits `work` while taking in credit; gives up as soon as the reader is gone or the task is over.
     async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::pin!(work);
         loop {
             tokio::select! {
                 biased;
-                more = next_credit(&mut self.reader) => self.credit_bytes += i128::from(more?),
+                more = self.more_credit() => more?,
                 done = &mut work => return Ok(done),
             }
         }
@@ -212,9 +265,30 @@ impl Demand {
     async fn wait_for_credit(&mut self) -> Result<bool, Stop> {
         let waited = self.credit_bytes <= 0;
         while self.credit_bytes <= 0 {
-            self.credit_bytes += i128::from(next_credit(&mut self.reader).await?);
+            self.more_credit().await?;
         }
         Ok(waited)
+    }
+
+    /// Takes in the next grant. Cancel safe.
+    async fn more_credit(&mut self) -> Result<(), Stop> {
+        let end = async {
+            match &mut self.task {
+                Some(task) => task.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            end = end => Err(match end {
+                TaskEnd::InOrder => Stop::Unwanted,
+                TaskEnd::CoordinatorLost => lost_coordinator().into(),
+            }),
+            more = next_credit(&mut self.reader) => {
+                self.credit_bytes += i128::from(more?);
+                Ok(())
+            }
+        }
     }
 }
 

@@ -1,16 +1,16 @@
 //! [`TaskTable`]: the tasks whose coordinator channel is open on this server.
 
 use datafusion_distributed::TaskKey;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-/// Links a task's partitions to its coordinator: where the coordinator is lost, a work-unit feed ends as if it were
-/// complete, and what the partitions produce from then on may be cut short. So they must fail.
+/// Links a task's partitions to its coordinator. Where the query is over, partitions that are left have no reader. Where
+/// the coordinator is lost, a work-unit feed ends as if it were complete, and what the partitions produce from then on may
+/// be cut short: so they must fail.
 #[derive(Default)]
 pub(super) struct TaskTable {
     shared: Arc<Shared>,
@@ -24,10 +24,38 @@ const MAX_REMEMBERED: usize = 4096;
 
 #[derive(Default)]
 struct Shared {
-    tasks: Mutex<HashMap<TaskKey, CancellationToken>>,
-    /// Queries of which a task ended here, and so all of them are over, oldest first.
-    over: Mutex<VecDeque<(Uuid, Instant)>>,
+    state: Mutex<State>,
     changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    tasks: HashMap<TaskKey, TaskWatch>,
+    /// Queries of which a task ended here, and so all of them are over.
+    over: HashMap<Uuid, Instant>,
+}
+
+/// How a task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaskEnd {
+    /// Its coordinator said that the query is over.
+    InOrder,
+    /// Its coordinator was lost.
+    CoordinatorLost,
+}
+
+/// A task as its partitions see it.
+#[derive(Clone)]
+pub(super) struct TaskWatch(watch::Receiver<Option<TaskEnd>>);
+
+/// What the table knows of a task.
+pub(super) enum Lookup {
+    /// Its coordinator channel is open.
+    Here(TaskWatch),
+    /// It ended a short time ago.
+    Over,
+    /// It came another way, by gRPC for one, or not yet.
+    Unknown,
 }
 
 /// A task's entry, from plan to the end of its coordinator channel. Dropped before [`end`](Self::end), the
@@ -35,35 +63,36 @@ struct Shared {
 pub(super) struct TaskEntry {
     shared: Arc<Shared>,
     key: TaskKey,
-    lost: CancellationToken,
+    end: watch::Sender<Option<TaskEnd>>,
     /// A second plan for a task is the worker's to refuse; it doesn't touch the first one's entry.
     owner: bool,
-    ended: bool,
 }
 
 impl TaskTable {
     pub(super) fn insert(&self, key: TaskKey) -> TaskEntry {
-        let lost = CancellationToken::new();
-        let owner = match self.shared.lock().entry(key) {
+        let (end, watch) = watch::channel(None);
+        let mut state = self.shared.lock();
+        // The same physical plan, executed again, is the same query.
+        state.over.remove(&key.query_id);
+        let owner = match state.tasks.entry(key) {
             Entry::Vacant(entry) => {
-                entry.insert(lost.clone());
+                entry.insert(TaskWatch(watch));
                 true
             }
             Entry::Occupied(_) => false,
         };
+        drop(state);
         self.shared.changed.notify_waiters();
         TaskEntry {
             shared: Arc::clone(&self.shared),
             key,
-            lost,
+            end,
             owner,
-            ended: false,
         }
     }
 
-    /// Fires when the task's coordinator is lost. `None` for a task that is not here: it came another way, by gRPC for one, or not yet.
-    pub(super) fn coordinator_lost(&self, key: &TaskKey) -> Option<CancellationToken> {
-        self.shared.lock().get(key).cloned()
+    pub(super) fn find(&self, key: &TaskKey) -> Lookup {
+        self.shared.lock().find(key)
     }
 
     /// Waits until the task is here, or known to be over, which gives false; the caller sets the limit. Cancel safe.
@@ -72,83 +101,100 @@ impl TaskTable {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if self.contains(key) {
-                return true;
+            match self.find(key) {
+                Lookup::Here(_) => return true,
+                Lookup::Over => return false,
+                Lookup::Unknown => changed.await,
             }
-            if self.shared.is_over(&key.query_id) {
-                return false;
-            }
-            changed.await;
         }
-    }
-
-    pub(super) fn contains(&self, key: &TaskKey) -> bool {
-        self.shared.lock().contains_key(key)
     }
 
     /// Whether any task of the query is here.
     pub(super) fn contains_query(&self, query_id: &Uuid) -> bool {
-        let tasks = self.shared.lock();
-        tasks.keys().any(|key| key.query_id == *query_id)
+        let state = self.shared.lock();
+        state.tasks.keys().any(|key| key.query_id == *query_id)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.shared.lock().len()
+        self.shared.lock().tasks.len()
+    }
+}
+
+impl TaskWatch {
+    /// Resolves when the task ended. Cancel safe.
+    pub(super) async fn ended(&mut self) -> TaskEnd {
+        let end = self.0.wait_for(Option::is_some).await;
+        end.ok()
+            .and_then(|end| *end)
+            .unwrap_or(TaskEnd::CoordinatorLost)
+    }
+
+    /// Whether the coordinator was lost by now.
+    pub(super) fn is_coordinator_lost(&self) -> bool {
+        *self.0.borrow() == Some(TaskEnd::CoordinatorLost)
     }
 }
 
 impl TaskEntry {
     /// The coordinator ended the query in order.
-    pub(super) fn end(mut self) {
-        self.remove();
-        self.ended = true;
+    pub(super) fn end(self) {
+        self.remove(TaskEnd::InOrder);
     }
 
-    fn remove(&self) {
-        if self.owner {
-            self.shared.lock().remove(&self.key);
-            self.shared.query_ended(self.key.query_id);
+    fn remove(&self, end: TaskEnd) {
+        if self.owner && self.end.send_if_modified(|known| set(known, end)) {
+            let mut state = self.shared.lock();
+            state.tasks.remove(&self.key);
+            state.query_ended(self.key.query_id);
+            drop(state);
             self.shared.changed.notify_waiters();
         }
     }
 }
 
+fn set(known: &mut Option<TaskEnd>, end: TaskEnd) -> bool {
+    let first = known.is_none();
+    known.get_or_insert(end);
+    first
+}
+
 impl Drop for TaskEntry {
     fn drop(&mut self) {
-        if !self.ended {
-            self.remove();
-            self.lost.cancel();
+        self.remove(TaskEnd::CoordinatorLost);
+    }
+}
+
+impl State {
+    fn find(&self, key: &TaskKey) -> Lookup {
+        if let Some(watch) = self.tasks.get(key) {
+            return Lookup::Here(watch.clone());
         }
+        match self.over.get(&key.query_id) {
+            Some(at) if at.elapsed() < REMEMBERED => Lookup::Over,
+            _ => Lookup::Unknown,
+        }
+    }
+
+    fn query_ended(&mut self, query_id: Uuid) {
+        if self.over.len() >= MAX_REMEMBERED {
+            self.over.retain(|_, at| at.elapsed() < REMEMBERED);
+        }
+        // So many at once: a release may then wait for its limit.
+        if self.over.len() >= MAX_REMEMBERED {
+            self.over.clear();
+        }
+        self.over.insert(query_id, Instant::now());
     }
 }
 
 impl Shared {
-    fn is_over(&self, query_id: &Uuid) -> bool {
-        let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        over.iter().any(|(id, _)| id == query_id)
-    }
-
-    fn query_ended(&self, query_id: Uuid) {
-        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        while over.len() >= MAX_REMEMBERED
-            || over
-                .front()
-                .is_some_and(|(_, at)| at.elapsed() > REMEMBERED)
-        {
-            over.pop_front();
-        }
-        if over.iter().all(|(id, _)| *id != query_id) {
-            over.push_back((query_id, Instant::now()));
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskKey, CancellationToken>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
 
@@ -181,6 +227,33 @@ mod tests {
         assert!(table.wait_for(&key(1, 2)).await, "this one is still here");
         drop(second);
         assert!(!table.wait_for(&key(1, 2)).await);
+    }
+
+    /// An engine executes a physical plan twice under one query id.
+    #[tokio::test]
+    async fn a_query_that_runs_again_is_not_over() {
+        let table = TaskTable::default();
+        table.insert(key(1, 1)).end();
+        assert!(matches!(table.find(&key(1, 2)), Lookup::Over));
+        let _again = table.insert(key(1, 1));
+        assert!(matches!(table.find(&key(1, 2)), Lookup::Unknown));
+    }
+
+    #[tokio::test]
+    async fn partitions_learn_how_their_task_ended() {
+        let table = TaskTable::default();
+        let watch = |key| match table.find(&key) {
+            Lookup::Here(watch) => watch,
+            _ => panic!("the task is here"),
+        };
+        let (first, second) = (table.insert(key(1, 1)), table.insert(key(1, 2)));
+        let (mut first_watch, mut second_watch) = (watch(key(1, 1)), watch(key(1, 2)));
+        first.end();
+        assert_eq!(first_watch.ended().await, TaskEnd::InOrder);
+        assert!(!first_watch.is_coordinator_lost());
+        drop(second);
+        assert_eq!(second_watch.ended().await, TaskEnd::CoordinatorLost);
+        assert!(second_watch.is_coordinator_lost());
     }
 
     #[tokio::test]

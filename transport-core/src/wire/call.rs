@@ -257,7 +257,7 @@ fn decode_task(task: TaskMessage) -> Result<ExecuteTaskRequest, DecodeError> {
     let producer_head = match head {
         HeadMessage::None(_) => ProducerHead::None,
         HeadMessage::BroadcastPartitions(partitions) => ProducerHead::BroadcastExec {
-            output_partitions: to_usize(partitions, "Task.broadcast_partitions")?,
+            output_partitions: to_count(partitions, "Task.broadcast_partitions")?,
         },
         HeadMessage::Repartition(bytes) => ProducerHead::RepartitionExec {
             partitioning: MaybeEncoded::Encoded(bytes),
@@ -295,6 +295,18 @@ pub(crate) fn decode_uuid(bytes: &[u8], field: &'static str) -> Result<Uuid, Dec
             bytes.len()
         ))
     })
+}
+
+/// The most partitions that a plan may have: for each the engine makes a channel before it looks at anything else.
+const MAX_PARTITIONS: u64 = 1 << 20;
+
+/// A number of partitions.
+pub(crate) fn to_count(value: u64, field: &'static str) -> Result<usize, DecodeError> {
+    if value > MAX_PARTITIONS {
+        let detail = format!("field {field} is {value}, the limit is {MAX_PARTITIONS} partitions");
+        return Err(DecodeError::new(detail));
+    }
+    to_usize(value, field)
 }
 
 pub(crate) fn to_usize(value: u64, field: &'static str) -> Result<usize, DecodeError> {

@@ -133,15 +133,15 @@ pub fn put_frame(out: &mut VecDeque<Bytes>, kind: FrameKind, word: u64, payload:
         word,
         ..FrameHeader::new(kind, payload.len() as u64)
     };
-    let mut head = Vec::with_capacity(HEADER_BYTES + payload.len());
-    head.extend_from_slice(&header.encode());
     if payload.len() as u64 > SHARE_PAYLOAD_BYTES {
-        out.push_back(head.into());
+        out.push_back(Bytes::copy_from_slice(&header.encode()));
         out.push_back(payload);
-    } else {
-        head.extend_from_slice(&payload);
-        out.push_back(head.into());
+        return;
     }
+    let mut whole = Vec::with_capacity(HEADER_BYTES + payload.len());
+    whole.extend_from_slice(&header.encode());
+    whole.extend_from_slice(&payload);
+    out.push_back(whole.into());
 }
 
 /// A received frame.
@@ -160,17 +160,25 @@ pub struct FrameAssembler {
     header_filled: usize,
     current: Option<(FrameHeader, MutableBuffer)>,
     max_control_bytes: u64,
+    accepts_batches: bool,
 }
 
 impl FrameAssembler {
-    /// Frames other than [`FrameKind::Batch`] may have at most `max_control_bytes` of payload (F-7).
+    /// For frames with at most `max_control_bytes` of payload, and no [`FrameKind::Batch`] (F-7).
     pub fn new(max_control_bytes: u64) -> Self {
         Self {
             header: [0; HEADER_BYTES],
             header_filled: 0,
             current: None,
             max_control_bytes,
+            accepts_batches: false,
         }
+    }
+
+    /// Accepts batch frames too, of any length: the reader of a partition grants credit for them and reserves memory.
+    pub fn with_batches(mut self) -> Self {
+        self.accepts_batches = true;
+        self
     }
 
     /// Whether the stream may end here: no frame is half received.
@@ -188,7 +196,8 @@ impl FrameAssembler {
     /// Takes bytes from the front of `chunk`; a frame once one is complete, `None` when `chunk` is used up.
     ///
     /// # Errors
-    /// An unknown kind, or a control frame over the limit. The stream is unusable afterwards.
+    /// An unknown kind, a control frame over the limit, or a batch frame where none is accepted: at its header, before its
+    /// payload. The stream is unusable afterwards.
     pub fn push(&mut self, chunk: &mut Bytes) -> Result<Option<Frame>, DecodeError> {
         loop {
             let Some((header, payload)) = &mut self.current else {
@@ -236,7 +245,13 @@ impl FrameAssembler {
     }
 
     fn check_length(&self, header: &FrameHeader) -> Result<(), DecodeError> {
-        if header.kind != FrameKind::Batch && header.payload_bytes > self.max_control_bytes {
+        if header.kind == FrameKind::Batch {
+            return match self.accepts_batches {
+                true => Ok(()),
+                false => Err(DecodeError::new("a Batch frame has no place here (F-7)")),
+            };
+        }
+        if header.payload_bytes > self.max_control_bytes {
             return Err(DecodeError::new(format!(
                 "a {:?} frame states {} bytes of payload, the limit is {} (F-7)",
                 header.kind, header.payload_bytes, self.max_control_bytes
@@ -261,7 +276,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn frames_of(mut bytes: Bytes, cut: usize) -> Result<Vec<Frame>, DecodeError> {
-        let mut assembler = FrameAssembler::new(1 << 20);
+        let mut assembler = FrameAssembler::new(1 << 20).with_batches();
         let mut frames = vec![];
         while !bytes.is_empty() {
             let mut chunk = bytes.split_to(cut.clamp(1, bytes.len()));
@@ -313,7 +328,7 @@ mod tests {
     #[test]
     fn a_length_alone_allocates_no_more_than_the_eager_limit() {
         let header = FrameHeader::new(FrameKind::Batch, FrameHeader::MAX_PAYLOAD_BYTES);
-        let mut assembler = FrameAssembler::new(16);
+        let mut assembler = FrameAssembler::new(16).with_batches();
         let mut chunk = Bytes::copy_from_slice(&header.encode());
         assert!(assembler.push(&mut chunk).unwrap().is_none());
         let capacity = assembler.current.as_ref().unwrap().1.capacity();
@@ -330,13 +345,21 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_refused_at_its_header_where_it_has_no_place() {
+        let header = FrameHeader::new(FrameKind::Batch, FrameHeader::MAX_PAYLOAD_BYTES);
+        let mut assembler = FrameAssembler::new(16);
+        let err = assembler.push(&mut Bytes::copy_from_slice(&header.encode()));
+        assert!(err.unwrap_err().to_string().contains("F-7"));
+    }
+
+    #[test]
     fn an_aligned_whole_payload_is_not_copied() {
         let mut bytes = MutableBuffer::with_capacity(8192);
         bytes.resize(HEADER_BYTES + 48 + 4096 + 4096, 7);
         let all = Bytes::from_owner(AsBytes(bytes.into()));
         let mut chunk = all.slice(48..);
         let header = FrameHeader::new(FrameKind::Batch, 4096).encode();
-        let mut assembler = FrameAssembler::new(16);
+        let mut assembler = FrameAssembler::new(16).with_batches();
         assert!(
             assembler
                 .push(&mut Bytes::copy_from_slice(&header))

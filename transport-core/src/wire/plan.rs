@@ -1,7 +1,9 @@
 //! A task's plan with its work-unit feed declarations (`docs/protocol.md`, C-4).
 
 use crate::wire::DecodeError;
-use crate::wire::call::{TaskKeyMessage, decode_task_key, decode_uuid, encode_task_key, to_usize};
+use crate::wire::call::{
+    TaskKeyMessage, decode_task_key, decode_uuid, encode_task_key, to_count, to_usize,
+};
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use datafusion_distributed::{MaybeEncoded, SetPlanRequest, WorkUnitFeedDeclaration};
@@ -75,7 +77,7 @@ pub fn decode_plan(message: PlanMessage) -> Result<SetPlanRequest, DecodeError> 
     let feeds = message.feeds.into_iter().map(|feed| {
         Ok(WorkUnitFeedDeclaration {
             id: decode_uuid(&feed.id, "Plan.feeds.id")?,
-            partitions: to_usize(feed.partitions, "Plan.feeds.partitions")?,
+            partitions: to_count(feed.partitions, "Plan.feeds.partitions")?,
         })
     });
     Ok(SetPlanRequest {
