@@ -16,9 +16,12 @@
 pub mod cluster;
 pub mod compare;
 pub mod execution;
+mod grpc_client;
 mod grpc_server;
 pub mod local_cluster;
 pub mod matrix;
+mod named_worker;
+mod on_demand;
 pub mod output;
 pub mod program;
 pub mod query;

@@ -119,7 +119,7 @@ impl LocalClusterArgs {
             name: "single",
             session: options.single_node()?,
         }];
-        for kind in Kind::ALL {
+        for &kind in Kind::all() {
             let session = options.distributed(cluster.network(), kind, cluster.urls())?;
             engines.push(Engine {
                 name: kind.name(),

@@ -3,11 +3,14 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use anyhow::{Context, Result};
+use datafusion_transport_core::TransportError;
+use datafusion_transport_quic::{ClientTls, DevelopmentIdentity, ServerTls};
 
-use crate::program::usage;
+use crate::{program::usage, transports::bad_option};
 
 /// Certificate options of every program.
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -69,6 +72,75 @@ impl TlsOptions {
             )),
             (None, None) => Ok(Tls::Development { dir: user_dir()? }),
         }
+    }
+}
+
+/// What this process shows its peers, and whom it trusts.
+pub(crate) struct Identity {
+    tls: Tls,
+    /// For a development certificate that has to be made.
+    names: Vec<String>,
+    /// Made or read once: each time logs a warning.
+    development: Mutex<Option<DevelopmentIdentity>>,
+}
+
+impl Identity {
+    pub(crate) fn new(tls: Tls, names: Vec<String>) -> Self {
+        Self {
+            tls,
+            names,
+            development: Mutex::default(),
+        }
+    }
+
+    /// For connections to workers.
+    ///
+    /// # Errors
+    /// When the certificates cannot be used.
+    pub(crate) fn client(&self) -> Result<ClientTls, TransportError> {
+        match &self.tls {
+            Tls::Files {
+                identity,
+                authority,
+            } => {
+                let identity = identity.as_ref();
+                let identity = identity.map(|(cert, key)| (cert.as_path(), key.as_path()));
+                ClientTls::from_pem_files(authority, identity)
+            }
+            Tls::Development { dir } => self.development(dir)?.client_tls(),
+        }
+    }
+
+    /// For a worker; `mutual` refuses peers without a certificate (a development identity always does).
+    ///
+    /// # Errors
+    /// When there is no certificate, or it cannot be used.
+    pub(crate) fn server(&self, mutual: bool) -> Result<ServerTls> {
+        let tls = match &self.tls {
+            Tls::Files { identity: None, .. } => {
+                return Err(usage(
+                    "a worker needs a certificate: --tls-cert and --tls-key",
+                ));
+            }
+            Tls::Files {
+                identity: Some((cert, key)),
+                authority,
+            } => ServerTls::from_pem_files(cert, key, mutual.then_some(authority.as_path())),
+            Tls::Development { dir } => self.development(dir).and_then(|it| it.server_tls()),
+        };
+        tls.map_err(bad_option)
+    }
+
+    fn development(&self, dir: &Path) -> Result<DevelopmentIdentity, TransportError> {
+        let mut kept = self
+            .development
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(identity) = &*kept {
+            return Ok(identity.clone());
+        }
+        let identity = DevelopmentIdentity::load_or_create(dir, &self.names)?;
+        Ok(kept.insert(identity).clone())
     }
 }
 

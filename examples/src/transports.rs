@@ -1,8 +1,9 @@
 //! The only file that knows which transports there are and how each is set up.
 
-use std::{fmt, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Result;
+use clap::ValueEnum;
 use datafusion::{
     execution::{SessionStateBuilder, runtime_env::RuntimeEnv},
     prelude::SessionContext,
@@ -10,21 +11,33 @@ use datafusion::{
 use datafusion_distributed::DefaultSessionBuilder;
 use datafusion_transport_core::{
     IoRuntime, PeerStats, Server, ServerHandle, TransportError, TransportExt, Transports,
+    TransportsBuilder, connection::Listener,
 };
-use datafusion_transport_quic::{
-    ClientTls, DevelopmentIdentity, QuicConfig, QuicConnector, QuicListener, ServerTls,
-};
+use datafusion_transport_quic::{QuicConfig, QuicConnector, QuicListener};
 use tokio::net::TcpListener;
+use url::Url;
 
 use crate::{
-    grpc_server::GrpcServer, program::usage, session, tls::Tls, traffic::Peer, workers::display_url,
+    grpc_client::GrpcChannels,
+    grpc_server::GrpcServer,
+    named_worker::NamedWorker,
+    on_demand::OnDemand,
+    program::usage,
+    session,
+    tls::{Identity, Tls},
+    traffic::Peer,
+    workers::display_url,
 };
 
 /// How often another free port is tried when one is free on TCP but taken on UDP.
 const PORT_ATTEMPTS: usize = 16;
 
-/// The transports that the programs can use.
-#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// The transports that the programs can use, the preferred one first.
+///
+/// To add one: its variant here, its line in [`Kind::traits`], how it is reached in
+/// [`Kind::register`] and how it is served in [`Kind::listen`]. Command lines, checks, help and
+/// comparisons follow.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// One QUIC stream per partition
     Quic,
@@ -32,15 +45,95 @@ pub enum Kind {
     Grpc,
 }
 
+/// What the programs must know of a transport beside its name.
+struct Traits {
+    /// The value of `transport.kind`, and of the command lines' options.
+    name: &'static str,
+    /// What a worker listens on for it.
+    socket: Socket,
+    /// Whether peers show each other certificates.
+    certificates: bool,
+}
+
+/// What a transport is served on. All share one port number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Socket {
+    Tcp,
+    Udp,
+}
+
 impl Kind {
-    /// All transports, the reference first.
-    pub const ALL: [Self; 2] = [Self::Grpc, Self::Quic];
+    /// All transports.
+    pub fn all() -> &'static [Self] {
+        Self::value_variants()
+    }
+
+    /// All names, for messages.
+    pub fn names() -> String {
+        let names: Vec<_> = Self::all().iter().map(|kind| kind.name()).collect();
+        names.join(", ")
+    }
 
     /// The value of `transport.kind`.
     pub fn name(self) -> &'static str {
+        self.traits().name
+    }
+
+    /// Whether peers show each other certificates.
+    pub fn has_certificates(self) -> bool {
+        self.traits().certificates
+    }
+
+    fn traits(self) -> Traits {
+        let (name, socket, certificates) = match self {
+            Self::Quic => ("quic", Socket::Udp, true),
+            Self::Grpc => ("grpc", Socket::Tcp, false),
+        };
+        Traits {
+            name,
+            socket,
+            certificates,
+        }
+    }
+
+    /// Registers how peers are reached over it. Nothing is set up before its first use: a session
+    /// that never uses QUIC needs no certificate.
+    fn register(
+        self,
+        transports: TransportsBuilder,
+        identity: &Arc<Identity>,
+        io: &IoRuntime,
+    ) -> TransportsBuilder {
         match self {
-            Self::Quic => "quic",
-            Self::Grpc => "grpc",
+            Self::Quic => {
+                let (identity, io) = (Arc::clone(identity), io.clone());
+                let quic = OnDemand::new(move || {
+                    QuicConnector::new(QuicConfig::default(), identity.client()?, &io)
+                });
+                transports.connector(self.name(), Arc::new(quic))
+            }
+            Self::Grpc => {
+                transports.channel_resolver(self.name(), Arc::new(GrpcChannels::default()))
+            }
+        }
+    }
+
+    /// Listens on an address for it; none where what serves the TCP socket does so.
+    fn listen(
+        self,
+        address: SocketAddr,
+        identity: &Identity,
+        mutual_tls: bool,
+        io: &IoRuntime,
+    ) -> Result<Option<(SocketAddr, Box<dyn Listener>)>> {
+        match self {
+            Self::Quic => {
+                let tls = identity.server(mutual_tls)?;
+                let quic = QuicListener::bind(address, QuicConfig::default(), tls, io)
+                    .map_err(bad_option)?;
+                Ok(Some((quic.local_addr(), Box::new(quic))))
+            }
+            Self::Grpc => Ok(None),
         }
     }
 }
@@ -55,7 +148,7 @@ impl fmt::Display for Kind {
 #[derive(Clone)]
 pub struct Network {
     transports: Transports,
-    tls: Tls,
+    identity: Arc<Identity>,
     io: IoRuntime,
 }
 
@@ -64,30 +157,22 @@ impl Network {
     /// development certificate that has to be made, beside the loopback ones.
     ///
     /// # Errors
-    /// When the certificates cannot be used.
+    /// When the certificates that `default` needs cannot be used; those of other transports are
+    /// looked at when one is used first.
     pub fn new(default: Kind, tls: &Tls, names: &[String]) -> Result<Self> {
         let io = IoRuntime::shared()?;
-        let client_tls = match tls {
-            Tls::Files {
-                identity,
-                authority,
-            } => {
-                let identity = identity.as_ref();
-                let identity = identity.map(|(cert, key)| (cert.as_path(), key.as_path()));
-                ClientTls::from_pem_files(authority, identity)
-            }
-            Tls::Development { dir } => development(dir, names).and_then(|made| made.client_tls()),
-        };
-        let client_tls = client_tls.map_err(bad_option)?;
-        let quic = QuicConnector::new(QuicConfig::default(), client_tls, &io)?;
-        let transports = Transports::builder()
-            .connector(Kind::Quic.name(), Arc::new(quic))
-            .grpc()
-            .default_kind(default.name())
-            .build()?;
+        let identity = Arc::new(Identity::new(tls.clone(), names.to_vec()));
+        if default.has_certificates() {
+            identity.client().map_err(bad_option)?;
+        }
+        let transports = Kind::all()
+            .iter()
+            .fold(Transports::builder(), |transports, kind| {
+                kind.register(transports, &identity, &io)
+            });
         Ok(Self {
-            transports,
-            tls: tls.clone(),
+            transports: transports.default_kind(default.name()).build()?,
+            identity,
             io,
         })
     }
@@ -122,88 +207,77 @@ impl Network {
         self.transports.shutdown().await;
     }
 
-    /// Serves a worker on `kinds`, under one port number: QUIC on UDP, gRPC on TCP. To be called in
-    /// the runtime that is to run queries.
+    /// Serves a worker under one port number: QUIC on UDP, gRPC on TCP. To be called in the runtime
+    /// that is to run queries.
     ///
     /// # Errors
     /// When the port cannot be had, or the certificates cannot be used.
-    pub async fn serve(
-        &self,
-        listen: SocketAddr,
-        kinds: &[Kind],
-        options: WorkerOptions,
-    ) -> Result<Serving> {
+    pub async fn serve(&self, listen: SocketAddr, options: WorkerOptions) -> Result<Serving> {
+        let bound = self.bind(listen, &options).await?;
+        let url = match options.advertise {
+            Some(url) => url,
+            None => Url::parse(&format!("http://{}", bound.address))?,
+        };
         let worker = self
             .transports
             .worker(DefaultSessionBuilder)
             .with_runtime_env(options.runtime)
             .with_version(options.version);
-        let server_tls = match (&self.tls, options.mutual_tls) {
-            (Tls::Files { identity: None, .. }, _) => {
-                return Err(usage(
-                    "a worker needs a certificate: --tls-cert and --tls-key",
-                ));
+        let grpc = bound.tcp.map(|tcp| GrpcServer::start(tcp, worker.worker()));
+        let server = match bound.listeners.is_empty() {
+            true => None,
+            false => {
+                let server = Server::builder(NamedWorker::new(worker, url.clone()));
+                let listeners = bound.listeners.into_iter();
+                let server = listeners.fold(server, |server, it| server.listener(it));
+                Some(server.io_runtime(self.io.clone()).start()?)
             }
-            (
-                Tls::Files {
-                    identity: Some((cert, key)),
-                    authority,
-                },
-                mutual,
-            ) => ServerTls::from_pem_files(cert, key, mutual.then_some(authority.as_path())),
-            (Tls::Development { dir }, _) => development(dir, &[]).and_then(|it| it.server_tls()),
         };
-        let server_tls = server_tls.map_err(bad_option)?;
-        let (tcp, quic) = self.bind(listen, kinds, &server_tls).await?;
-        let address = match (&tcp, &quic) {
-            (Some(tcp), _) => tcp.local_addr()?,
-            (None, Some(quic)) => quic.local_addr(),
-            (None, None) => return Err(usage("no transport to serve: see --transports")),
-        };
-        let grpc = tcp.map(|tcp| GrpcServer::start(tcp, worker.worker()));
-        let quic = quic.map(|listener| {
-            Server::builder(worker)
-                .listener(Box::new(listener))
-                .io_runtime(self.io.clone())
-                .start()
-        });
-        Ok(Serving {
-            address,
-            grpc,
-            quic: quic.transpose()?,
-        })
+        Ok(Serving { url, grpc, server })
     }
 
-    /// Binds the same port number on TCP and UDP, as far as `kinds` need them.
-    async fn bind(
-        &self,
-        listen: SocketAddr,
-        kinds: &[Kind],
-        tls: &ServerTls,
-    ) -> Result<(Option<TcpListener>, Option<QuicListener>)> {
-        let bind_quic =
-            |address| QuicListener::bind(address, QuicConfig::default(), tls.clone(), &self.io);
+    /// Binds the same port number on TCP and UDP, as far as the kinds need them.
+    async fn bind(&self, listen: SocketAddr, options: &WorkerOptions) -> Result<Bound> {
         let mut attempt = 1;
         loop {
-            let (tcp, address) = match kinds.contains(&Kind::Grpc) {
-                true => {
-                    let tcp = bind_tcp(listen).await?;
-                    let address = tcp.local_addr()?;
-                    (Some(tcp), address)
-                }
-                false => (None, listen),
-            };
-            if !kinds.contains(&Kind::Quic) {
-                return Ok((tcp, None));
-            }
-            match bind_quic(address) {
-                Ok(quic) => return Ok((tcp, Some(quic))),
+            match self.bind_once(listen, options).await {
                 // A free port on TCP need not be free on UDP: try the next one.
                 Err(_) if listen.port() == 0 && attempt < PORT_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(bad_option(error)),
+                bound => return bound,
             }
         }
     }
+
+    async fn bind_once(&self, listen: SocketAddr, options: &WorkerOptions) -> Result<Bound> {
+        let mut bound = Bound {
+            address: listen,
+            tcp: None,
+            listeners: Vec::new(),
+        };
+        let is_tcp = |kind: &Kind| kind.traits().socket == Socket::Tcp;
+        if options.kinds.iter().any(is_tcp) {
+            let tcp = bind_tcp(listen).await?;
+            bound.address = tcp.local_addr()?;
+            bound.tcp = Some(tcp);
+        }
+        for kind in &options.kinds {
+            let (mutual_tls, identity) = (options.mutual_tls, &self.identity);
+            if let Some((address, listener)) =
+                kind.listen(bound.address, identity, mutual_tls, &self.io)?
+            {
+                bound.address = address;
+                bound.listeners.push(listener);
+            }
+        }
+        Ok(bound)
+    }
+}
+
+/// The sockets that a worker is served on.
+struct Bound {
+    address: SocketAddr,
+    tcp: Option<TcpListener>,
+    listeners: Vec<Box<dyn Listener>>,
 }
 
 /// What a worker is made with.
@@ -212,21 +286,25 @@ pub struct WorkerOptions {
     pub runtime: Arc<RuntimeEnv>,
     /// What the worker answers when asked for its version.
     pub version: String,
+    /// The transports to serve, none twice.
+    pub kinds: Vec<Kind>,
+    /// Its URL, where others reach it under another than the address it listens on.
+    pub advertise: Option<Url>,
     /// Refuse peers without a certificate (a development identity always does).
     pub mutual_tls: bool,
 }
 
 /// A worker that is being served. Dropping it stops it at once.
 pub struct Serving {
-    address: SocketAddr,
+    url: Url,
     grpc: Option<GrpcServer>,
-    quic: Option<ServerHandle>,
+    server: Option<ServerHandle>,
 }
 
 impl Serving {
-    /// The address, with the port that was found for port 0.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// The worker's URL, with the port that was found for port 0.
+    pub fn url(&self) -> &Url {
+        &self.url
     }
 
     /// Takes no more calls, and lets running ones end until `deadline` has passed.
@@ -240,13 +318,13 @@ impl Serving {
                 None => Ok(()),
             }
         };
-        let quic = async {
-            match self.quic {
-                Some(quic) => quic.shutdown(deadline).await,
+        let server = async {
+            match self.server {
+                Some(server) => server.shutdown(deadline).await,
                 None => 0,
             }
         };
-        let (grpc, cut) = tokio::join!(grpc, quic);
+        let (grpc, cut) = tokio::join!(grpc, server);
         if cut > 0 {
             tracing::warn!(
                 cut,
@@ -258,10 +336,6 @@ impl Serving {
     }
 }
 
-fn development(dir: &Path, names: &[String]) -> Result<DevelopmentIdentity, TransportError> {
-    DevelopmentIdentity::load_or_create(dir, names)
-}
-
 async fn bind_tcp(listen: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(listen).await.map_err(|error| {
         usage(format!(
@@ -271,7 +345,7 @@ async fn bind_tcp(listen: SocketAddr) -> Result<TcpListener> {
 }
 
 /// What a transport refuses while it is set up was on the command line.
-fn bad_option(error: TransportError) -> anyhow::Error {
+pub(crate) fn bad_option(error: TransportError) -> anyhow::Error {
     usage(error.to_string())
 }
 
@@ -297,5 +371,18 @@ fn peer(from: &str, stats: &PeerStats) -> Peer {
         round_trip: connection.round_trip,
         lost_packets: connection.packets_lost,
         mtu_bytes: connection.path_mtu_bytes.map(u64::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_has_one_name() {
+        for kind in Kind::all() {
+            let option = kind.to_possible_value();
+            assert!(option.is_some_and(|option| option.get_name() == kind.name()));
+        }
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     program::{spawn_on, termination, usage},
     tls::TlsOptions,
     traffic::Peer,
-    transports::{Kind, Network, Serving, WorkerOptions},
+    transports::{Kind, Network, WorkerOptions},
     units::{parse_bytes, parse_duration},
     workers::{display_url, parse_worker_url},
 };
@@ -70,13 +70,8 @@ pub struct WorkerArgs {
     #[arg(long, value_name = "URL", value_parser = parse_worker_url)]
     pub advertise: Option<Url>,
 
-    /// Transports to serve
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "quic,grpc"
-    )]
+    /// Transports to serve [default: all]
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     pub transports: Vec<Kind>,
 
     /// Certificates.
@@ -132,7 +127,8 @@ pub enum MemoryPolicy {
 pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
     args.check()?;
     let tls = args.tls.resolve()?;
-    let default = args.transports.first().copied().unwrap_or(Kind::Quic);
+    let kinds = args.kinds();
+    let default = kinds.first().copied().unwrap_or(Kind::Quic);
     let names: Vec<_> = args
         .advertise
         .iter()
@@ -143,14 +139,16 @@ pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
     let worker = WorkerOptions {
         runtime: args.runtime_env()?,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        kinds,
+        advertise: args.advertise.clone(),
         mutual_tls: args.mutual_tls,
     };
     let serving = spawn_on(&queries, {
-        let (network, listen, kinds) = (network.clone(), args.listen, args.transports.clone());
-        async move { network.serve(listen, &kinds, worker).await }
+        let (network, listen) = (network.clone(), args.listen);
+        async move { network.serve(listen, worker).await }
     })
     .await?;
-    let url = args.url(&serving)?;
+    let url = serving.url().clone();
     args.announce(&url)?;
 
     let reason = args.until_stopped().await;
@@ -168,11 +166,14 @@ pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
 impl WorkerArgs {
     /// Refuses what would be open to everybody although it looks closed, and warns of what is open.
     fn check(&self) -> Result<()> {
-        let grpc = self.transports.contains(&Kind::Grpc);
-        if self.mutual_tls && grpc {
-            return Err(usage(
-                "--mutual-tls cannot protect gRPC, which has no TLS here: add --transports quic",
-            ));
+        let open = self
+            .kinds()
+            .into_iter()
+            .find(|kind| !kind.has_certificates());
+        if let (true, Some(open)) = (self.mutual_tls, open) {
+            return Err(usage(format!(
+                "--mutual-tls cannot protect {open}, which has no TLS here: add --transports quic"
+            )));
         }
         if !self.listen.ip().is_loopback() && !self.mutual_tls {
             tracing::warn!(
@@ -194,16 +195,15 @@ impl WorkerArgs {
         Ok(builder.build_arc()?)
     }
 
-    fn url(&self, serving: &Serving) -> Result<Url> {
-        match &self.advertise {
-            Some(url) => Ok(url.clone()),
-            None => Ok(Url::parse(&format!("http://{}", serving.address()))?),
-        }
+    /// What to serve, none twice.
+    fn kinds(&self) -> Vec<Kind> {
+        let chosen = |kind: &&Kind| self.transports.is_empty() || self.transports.contains(kind);
+        Kind::all().iter().filter(chosen).copied().collect()
     }
 
     fn announce(&self, url: &Url) -> Result<()> {
         let text = display_url(url);
-        let transports: Vec<_> = self.transports.iter().map(|kind| kind.name()).collect();
+        let transports: Vec<_> = self.kinds().into_iter().map(|kind| kind.name()).collect();
         tracing::info!(url = text, transports = transports.join(","), "ready");
         if let Some(file) = &self.ready_file {
             std::fs::write(file, format!("{text}\n"))
@@ -254,7 +254,9 @@ mod tests {
     #[test]
     fn defaults() -> Result<()> {
         let args = WorkerArgs::try_parse_from(["worker"])?;
-        assert_eq!(args.transports, [Kind::Quic, Kind::Grpc]);
+        assert_eq!(args.kinds(), Kind::all());
+        let twice = ["worker", "--transports", "quic,quic"];
+        assert_eq!(WorkerArgs::try_parse_from(twice)?.kinds(), [Kind::Quic]);
         assert!(WorkerArgs::try_parse_from(["worker", "--transports", "smoke"]).is_err());
         assert!(WorkerArgs::try_parse_from(["worker", "--mutual-tls"]).is_err());
         assert!(WorkerArgs::try_parse_from(["worker", "--tls-cert", "x"]).is_err());

@@ -47,9 +47,30 @@ pub fn display_url(url: &Url) -> &str {
     url.as_str().trim_end_matches('/')
 }
 
+/// Names the worker that an error comes from, unless one is named already: the first to do so is the
+/// one where it happened.
+pub(crate) fn name_worker(url: &Url, error: DataFusionError) -> DataFusionError {
+    const FROM: &str = "worker at http";
+    match error.to_string().contains(FROM) {
+        true => error,
+        false => error.context(format!("the worker at {} failed", display_url(url))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_worker_is_named() -> Result<(), String> {
+        let error = DataFusionError::Execution("boom".to_owned());
+        let error = name_worker(&parse_worker_url("first:1")?, error);
+        let error = name_worker(&parse_worker_url("second:1")?, error);
+        let text = error.to_string();
+        assert!(text.contains("http://first:1 failed"), "{text}");
+        assert!(!text.contains("second"), "{text}");
+        Ok(())
+    }
 
     #[test]
     fn urls() {
