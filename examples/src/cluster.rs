@@ -4,11 +4,11 @@ use std::{ffi::OsString, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use futures::future::{join_all, try_join_all};
-use tempfile::TempDir;
 use url::Url;
 
 use crate::{
     program::WORKER_COMMAND,
+    scratch::Scratch,
     tls::Tls,
     traffic::Peer,
     transports::{Kind, Network},
@@ -23,7 +23,7 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
 pub struct Cluster {
     workers: Vec<WorkerProcess>,
     network: Network,
-    identity: TempDir,
+    identity: Scratch,
 }
 
 impl Cluster {
@@ -34,9 +34,7 @@ impl Cluster {
     /// # Errors
     /// When a worker does not start, with the end of its log.
     pub async fn start(count: usize, kind: Kind, args: &[OsString]) -> Result<Self> {
-        let identity = tempfile::Builder::new()
-            .prefix("local-cluster-tls-")
-            .tempdir()
+        let identity = Scratch::create(&std::env::temp_dir(), "local-cluster-tls-")
             .context("cannot create a temporary directory")?;
         // Before the workers start: it makes the identity that they then share.
         let tls = Tls::Development {

@@ -13,7 +13,10 @@ use datafusion::{
     logical_expr::{Expr, LogicalPlan},
     physical_plan::{ExecutionPlan, execute_stream},
     prelude::SessionContext,
-    sql::parser::{DFParser, Statement},
+    sql::{
+        parser::{DFParser, Statement},
+        sqlparser::ast,
+    },
 };
 use datafusion_distributed::{
     DistributedConfig, DistributedMetricsFormat, NetworkBoundaryExt, display_plan_ascii,
@@ -21,7 +24,11 @@ use datafusion_distributed::{
 };
 use futures::TryStreamExt;
 
-use crate::units::milliseconds;
+use crate::{
+    session::check_transport,
+    show,
+    units::{display_count, milliseconds},
+};
 
 /// A statement that ran to its end, with all its rows.
 #[derive(Debug)]
@@ -32,7 +39,11 @@ pub struct Execution {
     plan: Arc<dyn ExecutionPlan>,
     sort_columns: Vec<usize>,
     dynamic: bool,
+    is_query: bool,
 }
+
+/// The operator that reads a table's files.
+const SCAN: &str = "DataSourceExec";
 
 /// How far a plan was distributed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,6 +86,7 @@ pub async fn run(session: &SessionContext, sql: &str) -> Result<Execution> {
 /// When the statement cannot be planned, or fails while it runs.
 pub async fn run_statement(session: &SessionContext, statement: Statement) -> Result<Execution> {
     let started = Instant::now();
+    let is_query = is_query(&statement);
     let (plan, sort_columns) = plan(session, statement).await?;
     let dynamic = dynamic_task_count(session);
     let stream = execute_stream(Arc::clone(&plan), session.task_ctx())?;
@@ -87,6 +99,7 @@ pub async fn run_statement(session: &SessionContext, statement: Statement) -> Re
         plan,
         sort_columns,
         dynamic,
+        is_query,
     })
 }
 
@@ -103,9 +116,15 @@ async fn plan(
     session: &SessionContext,
     statement: Statement,
 ) -> Result<(Arc<dyn ExecutionPlan>, Vec<usize>)> {
+    let statement = match show::query(&statement, session.state().config_options())? {
+        Some(query) => query,
+        None => statement,
+    };
     let logical = session.state().statement_to_plan(statement).await?;
     let sort_columns = sort_columns(&logical);
+    // Runs a SET, so the check comes after it.
     let frame = session.execute_logical_plan(logical).await?;
+    check_transport(session.state().config_options())?;
     Ok((frame.create_physical_plan().await?, sort_columns))
 }
 
@@ -174,11 +193,41 @@ impl Execution {
     /// As [`Execution::shape`].
     pub async fn summary(&self) -> Result<String> {
         let PlanShape { stages, tasks } = self.shape().await?;
-        let (rows, ms) = (self.row_count(), milliseconds(self.elapsed));
-        Ok(format!(
-            "{rows} rows in {ms} ms; {tasks} tasks in {stages} stages on workers"
-        ))
+        let rows = display_count(self.row_count(), "row");
+        let ms = milliseconds(self.elapsed);
+        let (tasks, stages) = (display_count(tasks, "task"), display_count(stages, "stage"));
+        Ok(format!("{rows} in {ms} ms; {tasks} in {stages} on workers"))
     }
+
+    /// If a query with `workers` asked none of them: a line that says why, and what to do.
+    ///
+    /// # Errors
+    /// As [`Execution::shape`].
+    pub async fn local_warning(&self, workers: usize) -> Result<Option<String>> {
+        if !self.is_query || self.shape().await?.stages > 0 {
+            return Ok(None);
+        }
+        let reason = match (self.plan.exists(|node| Ok(node.name() == SCAN))?, workers) {
+            (false, _) => "it reads no rows of a table (statistics hold the answer)",
+            (true, ..=1) => "one worker is not worth it: name two or more",
+            (true, _) => {
+                "its tables are too small to be worth it: to distribute it all the same, add \
+                 --set distributed.file_scan_config_bytes_per_partition=1"
+            }
+        };
+        Ok(Some(format!(
+            "warning: no worker was asked, so none need be there: the query ran in this process, \
+             because {reason}"
+        )))
+    }
+}
+
+/// Whether a statement is a `SELECT` or the like, as opposed to `SET`, `SHOW`, `EXPLAIN`.
+fn is_query(statement: &Statement) -> bool {
+    let Statement::Statement(statement) = statement else {
+        return false;
+    };
+    matches!(statement.as_ref(), ast::Statement::Query(_))
 }
 
 fn dynamic_task_count(session: &SessionContext) -> bool {

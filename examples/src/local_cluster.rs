@@ -2,17 +2,23 @@
 
 mod args;
 mod report;
+mod serving;
 
 use std::{
     env,
     ffi::OsString,
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::timeout};
 
 pub use args::LocalClusterArgs;
 
@@ -20,13 +26,17 @@ use crate::{
     cluster::Cluster,
     execution,
     matrix::{Engine, Matrix, NamedQuery},
-    program::interruptible,
+    program::{Signals, interrupted},
     query::Request,
     tables::Table,
     tpch,
     transports::Kind,
+    units::display_count,
 };
 use report::Report;
+
+/// How long the data generator may take to notice that it is to stop: it looks once per batch.
+const GENERATOR_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts the workers, runs what was asked for on the runtime that `queries` belongs to, and stops
 /// the workers.
@@ -35,32 +45,41 @@ use report::Report;
 /// When a query failed or results differ; the workers are stopped all the same.
 pub async fn run(args: LocalClusterArgs, queries: Handle) -> Result<()> {
     let request = args.request(queries);
-    let (cluster, mut report) = interruptible(async {
-        let queries = args.queries()?;
-        let tables = args.tables().await?;
-        let mut cluster = args.start().await?;
-        let ended = match args.compare {
-            true => args.compare(&cluster, &request, &queries, &tables).await,
-            false => {
-                args.run_queries(&cluster, &request, &queries, &tables)
-                    .await
-            }
-        };
-        let report = ended.map_err(|error| with_deaths(error, cluster.deaths()))?;
-        if args.serve {
-            args.explain_serving(&cluster, &tables)?;
-        }
-        Ok((cluster, report))
-    })
-    .await?;
+    let queries = args.queries()?;
+    args.session.check()?;
+    let mut signals = Signals::listen()?;
+    let tables = args.tables(&mut signals).await?;
+    let work = args.run(&request, &queries, &tables);
+    let (cluster, mut report) = signals.interruptible(work).await?;
     if args.serve {
-        tokio::signal::ctrl_c().await?;
+        args.note("the workers stay until ctrl-c");
+        signals.termination().await;
     }
-    report.peers = interruptible(cluster.stop()).await?;
+    report.peers = signals.interruptible(cluster.stop()).await?;
     report.finish(&args)
 }
 
 impl LocalClusterArgs {
+    async fn run(
+        &self,
+        request: &Request,
+        queries: &[NamedQuery],
+        tables: &[Table],
+    ) -> Result<(Cluster, Report)> {
+        let mut cluster = self.start().await?;
+        if self.serve {
+            serving::announce(self, &cluster, tables)?;
+        }
+        let ended = match self.compare {
+            true => self.compare(&cluster, request, queries, tables).await,
+            false => self.run_queries(&cluster, request, queries, tables).await,
+        };
+        match ended {
+            Ok(report) => Ok((cluster, report)),
+            Err(error) => Err(with_deaths(error, cluster.deaths())),
+        }
+    }
+
     async fn start(&self) -> Result<Cluster> {
         let mut args: Vec<OsString> = Vec::new();
         if let Some(bytes) = self.memory_limit {
@@ -68,7 +87,8 @@ impl LocalClusterArgs {
         }
         let workers = self.workers.get();
         let cluster = Cluster::start(workers, self.transport, &args).await?;
-        self.note(&format!("{workers} workers: {}", cluster.display_urls(" ")));
+        let workers = display_count(workers, "worker");
+        self.note(&format!("{workers}: {}", cluster.display_urls(" ")));
         Ok(cluster)
     }
 
@@ -91,10 +111,8 @@ impl LocalClusterArgs {
                 .pop_front()
                 .context("no statement")?;
             if self.explain {
-                request
-                    .explain(&session, statement)
-                    .await
-                    .with_context(failed)?;
+                let plan = request.explain(&session, statement).await;
+                report.add_plan(self, query, &plan.with_context(failed)?)?;
                 continue;
             }
             let (result, plan) = request
@@ -134,55 +152,32 @@ impl LocalClusterArgs {
         let matrix = Matrix::run(&engines, queries, repeat, request, &progress).await;
         progress.finish_and_clear();
         let matrix = matrix?;
+        let local = matrix.not_distributed();
+        if !local.is_empty() {
+            self.note(&format!(
+                "warning: no worker was asked for {}, so nothing was compared there: too little data, \
+                 or one worker",
+                local.join(", ")
+            ));
+        }
         Ok(Report::of_matrix(matrix))
     }
 
-    /// Says how to use the workers that stay.
-    fn explain_serving(&self, cluster: &Cluster, tables: &[Table]) -> Result<()> {
-        let table = |table: &Table| format!("--table {}={}", table.name, table.path.display());
-        let mut lines = vec![
-            format!("  query --workers {}", cluster.display_urls(",")),
-            format!("--dev-tls {}", cluster.identity_dir().display()),
-        ];
-        lines.extend(tables.iter().map(table));
-        lines.push("'SQL'".to_owned());
-        let command = lines.join(" \\\n    ");
-        writeln!(
-            io::stderr(),
-            "the workers stay until ctrl-c; to use them:\n{command}"
-        )?;
-        Ok(())
-    }
-
     /// The tables named on the command line, or else the TPC-H ones, generated if need be.
-    async fn tables(&self) -> Result<Vec<Table>> {
+    async fn tables(&self, signals: &mut Signals) -> Result<Vec<Table>> {
         if !self.tables.is_empty() {
             self.tables.iter().try_for_each(Table::check)?;
             return Ok(self.tables.clone());
         }
-        let dir = self.data.clone().map_or_else(default_data_dir, Ok)?;
-        let scale = self.scale;
-        let progress = progress_bar("generating TPC-H data (rows)", 0);
-        let dataset = tokio::task::spawn_blocking({
-            let progress = progress.clone();
-            move || {
-                tpch::generate(&dir, scale, &|done, total| {
-                    progress.set_length(total);
-                    progress.set_position(done);
-                })
-            }
-        })
-        .await?;
-        progress.finish_and_clear();
-        let dataset =
-            dataset.context("cannot generate the TPC-H tables: see --data and --scale")?;
+        let dataset = self.generate(signals).await?;
         let verb = if dataset.generated() {
             "generated in"
         } else {
             "found in"
         };
         self.note(&format!(
-            "TPC-H data at scale {scale} {verb} {}",
+            "TPC-H data at scale {} {verb} {}",
+            self.scale,
             dataset.dir().display()
         ));
         let table = |(name, path): (&str, PathBuf)| Table {
@@ -190,6 +185,33 @@ impl LocalClusterArgs {
             path,
         };
         Ok(dataset.tables().map(table).collect())
+    }
+
+    /// Generates the TPC-H tables; when interrupted, waits until the files it wrote are gone.
+    async fn generate(&self, signals: &mut Signals) -> Result<tpch::Dataset> {
+        let dir = self.data.clone().map_or_else(default_data_dir, Ok)?;
+        let progress = progress_bar("generating TPC-H data (rows)", 0);
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut generated = tokio::task::spawn_blocking({
+            let (progress, scale, stop) = (progress.clone(), self.scale, Arc::clone(&stop));
+            move || {
+                let show = |done, total| {
+                    progress.set_length(total);
+                    progress.set_position(done);
+                };
+                tpch::generate_until(&dir, scale, &show, &stop)
+            }
+        });
+        let ended = tokio::select! {
+            ended = &mut generated => ended?,
+            signal = signals.termination() => {
+                stop.store(true, Ordering::Relaxed);
+                let _ = timeout(GENERATOR_STOP_TIMEOUT, generated).await;
+                Err(interrupted(signal))
+            }
+        };
+        progress.finish_and_clear();
+        ended
     }
 
     /// Says something that is not a result.

@@ -44,6 +44,8 @@ struct MatrixRow {
     times: Vec<Option<Duration>>,
     /// What differed or failed.
     problems: Vec<String>,
+    /// Whether any engine asked a worker.
+    distributed: bool,
 }
 
 impl Matrix {
@@ -65,6 +67,7 @@ impl Matrix {
                 match median(&engine.session, &query.sql, repeat, request, progress).await {
                     Ok((result, time)) => {
                         row.times.push(Some(time));
+                        row.distributed |= result.shape().await?.stages > 0;
                         row.check(engine, &mut reference, result)?;
                     }
                     Err(error) => row.failed(engine, &error),
@@ -86,6 +89,12 @@ impl Matrix {
             .collect()
     }
 
+    /// The queries for which no engine asked a worker: nothing was compared there.
+    pub(crate) fn not_distributed(&self) -> Vec<&str> {
+        let local = self.rows.iter().filter(|row| !row.distributed);
+        local.map(|row| row.query.as_str()).collect()
+    }
+
     /// The comparison as a table with a line of totals.
     pub(crate) fn display(&self) -> String {
         let mut table = Table::new();
@@ -101,12 +110,29 @@ impl Matrix {
             row_count: self.rows.iter().map(|row| row.row_count).sum(),
             times: self.totals(),
             problems: self.problems(),
+            distributed: true,
         };
         table.add_row(total.cells(&total.times));
         for column in table.column_iter_mut().skip(1).take(1 + self.engines.len()) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         table.to_string()
+    }
+
+    /// The comparison as CSV: no time where a query failed.
+    pub(crate) fn to_csv(&self) -> String {
+        let header = self.engines.iter().map(|name| format!(",{name}_ms"));
+        let mut csv = format!("query,rows{},equal\n", header.collect::<String>());
+        for row in &self.rows {
+            let time = |time: &Option<Duration>| match time {
+                Some(time) => format!(",{}", milliseconds(*time)),
+                None => ",".to_owned(),
+            };
+            let times: String = row.times.iter().map(time).collect();
+            let equal = row.problems.is_empty();
+            csv += &format!("{},{}{times},{equal}\n", row.query, row.row_count);
+        }
+        csv
     }
 
     /// The comparison as one JSON object.
@@ -126,6 +152,7 @@ impl Matrix {
                 "ms": times(&row.times),
                 "equal": row.problems.is_empty(),
                 "problems": row.problems,
+                "distributed": row.distributed,
             })
         });
         json!({
@@ -154,6 +181,7 @@ impl MatrixRow {
             row_count: 0,
             times: Vec::new(),
             problems: Vec::new(),
+            distributed: false,
         }
     }
 

@@ -9,6 +9,8 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Parser;
+#[cfg(unix)]
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     task::JoinSet,
@@ -24,6 +26,8 @@ use crate::{
 pub const EXIT_FAILED: u8 = 1;
 /// The command line asks for something impossible.
 pub const EXIT_USAGE: u8 = 2;
+/// Ended by ctrl-c or SIGTERM before everything was done.
+pub const EXIT_INTERRUPTED: u8 = 130;
 
 /// Stack per thread. Planning is deeply recursive, and unoptimised builds use large frames.
 const THREAD_STACK_BYTES: usize = 16 * 1024 * 1024;
@@ -39,6 +43,23 @@ impl fmt::Display for UsageError {
 }
 
 impl std::error::Error for UsageError {}
+
+/// The signal that ended the work.
+#[derive(Debug)]
+struct Interrupted(&'static str);
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "interrupted by {}", self.0)
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// An error that makes the program end with [`EXIT_INTERRUPTED`].
+pub fn interrupted(signal: &'static str) -> anyhow::Error {
+    anyhow::Error::new(Interrupted(signal))
+}
 
 /// An error that makes the program end with [`EXIT_USAGE`].
 pub fn usage(message: impl Into<String>) -> anyhow::Error {
@@ -61,11 +82,16 @@ where
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             report(&error);
-            match error.is::<UsageError>() {
-                true => ExitCode::from(EXIT_USAGE),
-                false => ExitCode::from(EXIT_FAILED),
-            }
+            ExitCode::from(exit_code(&error))
         }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    match error {
+        error if error.is::<UsageError>() => EXIT_USAGE,
+        error if error.is::<Interrupted>() => EXIT_INTERRUPTED,
+        _ => EXIT_FAILED,
     }
 }
 
@@ -84,31 +110,63 @@ pub async fn spawn_on<T: Send + 'static>(
     ended.context("an internal error, please report it")?
 }
 
-/// Runs `work` until it ends, or until ctrl-c is pressed, which drops it and is an error.
-///
-/// # Errors
-/// Those of `work`, or that it was interrupted.
-pub async fn interruptible<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::select! {
-        result = work => result,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
-    }
+/// What asks the process to end: ctrl-c, and SIGTERM where there is such a thing. From its creation
+/// on no such signal is lost, and none ends the process by itself.
+pub struct Signals {
+    #[cfg(unix)]
+    interrupt: Signal,
+    #[cfg(unix)]
+    terminate: Signal,
 }
 
-/// Resolves when the process is asked to end: ctrl-c, or SIGTERM where there is such a thing.
-pub async fn termination() -> &'static str {
+impl Signals {
+    /// Starts to listen.
+    ///
+    /// # Errors
+    /// When the operating system refuses.
     #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            return tokio::select! {
-                _ = terminate.recv() => "SIGTERM",
-                _ = tokio::signal::ctrl_c() => "ctrl-c",
-            };
+    pub fn listen() -> Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen to signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// Starts to listen.
+    ///
+    /// # Errors
+    /// Never here.
+    #[cfg(not(unix))]
+    pub fn listen() -> Result<Self> {
+        Ok(Self {})
+    }
+
+    /// Resolves when the process is asked to end. Cancel safe.
+    pub async fn termination(&mut self) -> &'static str {
+        #[cfg(unix)]
+        tokio::select! {
+            _ = self.interrupt.recv() => "ctrl-c",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+        #[cfg(not(unix))]
+        {
+            let _ = tokio::signal::ctrl_c().await;
+            "ctrl-c"
         }
     }
-    let _ = tokio::signal::ctrl_c().await;
-    "ctrl-c"
+
+    /// Runs `work` until it ends, or until the process is asked to end, which drops `work` and is
+    /// an error.
+    ///
+    /// # Errors
+    /// Those of `work`, or that it was interrupted.
+    pub async fn interruptible<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            result = work => result,
+            signal = self.termination() => Err(interrupted(signal)),
+        }
+    }
 }
 
 fn start_log(filter: &str) -> Result<()> {
@@ -163,10 +221,11 @@ impl Drop for Unwaited {
 /// Prints an error with its causes, leaving out those that the text before already quotes.
 fn report(error: &anyhow::Error) {
     let mut stderr = io::stderr().lock();
-    let mut said = error.to_string();
+    let lines = |text: String| text.replace("\ncaused by\n", "\n  because: ");
+    let mut said = lines(error.to_string());
     let _ = writeln!(stderr, "error: {said}");
     for cause in error.chain().skip(1) {
-        let text = cause.to_string();
+        let text = lines(cause.to_string());
         if !said.contains(&text) {
             let _ = writeln!(stderr, "  because: {text}");
             said.push_str(&text);

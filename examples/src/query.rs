@@ -1,6 +1,7 @@
 //! The `query` program.
 
 use std::{
+    collections::VecDeque,
     io::{self, IsTerminal, Read, Write},
     path::PathBuf,
     time::Duration,
@@ -16,7 +17,7 @@ use url::Url;
 use crate::{
     execution::{self, Execution},
     output::{Format, write_result},
-    program::{interruptible, spawn_on, usage},
+    program::{Signals, spawn_on, usage},
     session::SessionOptions,
     tables::Table,
     tls::TlsOptions,
@@ -42,11 +43,14 @@ Examples:
     echo \"select 1; set transport.kind = 'grpc'; select 2\" | query --workers 127.0.0.1:8081
 
 Small tables are not worth distributing, so the planner leaves them on this node, and so it does
-with one worker, or where statistics hold the answer: then no worker is asked, and a worker that
-can't be reached is no error. The first example shows how to distribute a small table all the same;
---stats says on how many workers a query ran.
+with one worker, or where statistics hold the answer: then no worker is asked, a worker that can't
+be reached is no error, and a warning says so. The first example shows how to distribute a small
+table all the same; --stats says on how many workers a query ran.
 
-Exit codes: 0 done, 1 a query failed, 2 wrong use.";
+--format json prints one line per statement that has rows: an array of objects, or with --explain
+and --explain-analyze an object with the plan.
+
+Exit codes: 0 done, 1 a query failed, 2 wrong use, 130 interrupted.";
 
 /// Run SQL on a set of workers
 ///
@@ -115,6 +119,9 @@ pub struct QueryArgs {
 /// When one fails; those after it don't run.
 pub async fn run(args: QueryArgs, queries: Handle) -> Result<()> {
     let statements = execution::parse(&args.sql_text()?).map_err(as_usage)?;
+    args.session.check()?;
+    args.tables.iter().try_for_each(Table::check)?;
+    let mut signals = Signals::listen()?;
     let network = Network::new(args.transport, &args.tls.resolve()?, &[])?;
     let session = args
         .session
@@ -125,24 +132,9 @@ pub async fn run(args: QueryArgs, queries: Handle) -> Result<()> {
         timeout: args.timeout,
         queries,
     };
-    let ended = interruptible(async {
-        for table in &args.tables {
-            table.register(&session).await?;
-        }
-        for statement in statements {
-            match args.explain {
-                true => request.explain(&session, statement).await?,
-                false => {
-                    let result = request.run(&session, statement).await?;
-                    if args.stats {
-                        let _ = writeln!(io::stderr(), "{}", result.summary().await?);
-                    }
-                }
-            }
-        }
-        Ok(())
-    })
-    .await;
+    let ended = signals
+        .interruptible(args.run_all(&session, &request, statements))
+        .await;
     if args.stats {
         let _ = writeln!(
             io::stderr(),
@@ -164,15 +156,15 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Prints the plan of a statement.
+    /// The plan of a statement.
     pub(crate) async fn explain(
         &self,
         session: &SessionContext,
         statement: Statement,
-    ) -> Result<()> {
+    ) -> Result<String> {
         let session = session.clone();
         let plan = async move { execution::explain(&session, statement).await };
-        print_plan(self.format, &spawn_on(&self.queries, plan).await?)
+        spawn_on(&self.queries, plan).await
     }
 
     /// Runs one statement and prints what was asked for to standard output.
@@ -212,6 +204,32 @@ impl Request {
 }
 
 impl QueryArgs {
+    async fn run_all(
+        &self,
+        session: &SessionContext,
+        request: &Request,
+        statements: VecDeque<Statement>,
+    ) -> Result<()> {
+        for table in &self.tables {
+            table.register(session).await?;
+        }
+        for statement in statements {
+            if self.explain {
+                print_plan(self.format, &request.explain(session, statement).await?)?;
+                continue;
+            }
+            let result = request.run(session, statement).await?;
+            let mut stderr = io::stderr();
+            if let Some(warning) = result.local_warning(self.workers.len()).await? {
+                let _ = writeln!(stderr, "{warning}");
+            }
+            if self.stats {
+                let _ = writeln!(stderr, "{}", result.summary().await?);
+            }
+        }
+        Ok(())
+    }
+
     fn sql_text(&self) -> Result<String> {
         if let Some(file) = &self.file {
             return std::fs::read_to_string(file)
@@ -243,7 +261,7 @@ pub(crate) fn as_usage(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Prints a plan as text, or as a JSON object with the text in it.
-pub(crate) fn print_plan(format: Format, plan: &str) -> Result<()> {
+fn print_plan(format: Format, plan: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     match format {
         Format::Json => writeln!(stdout, "{}", json!({ "plan": Value::from(plan) }))?,

@@ -1,9 +1,13 @@
 //! Tables that a user names on the command line.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use datafusion::prelude::{CsvReadOptions, ParquetReadOptions, SessionContext};
+use parquet::file::metadata::ParquetMetaDataReader;
 
 use crate::program::usage;
 
@@ -31,10 +35,10 @@ impl Table {
         }
     }
 
-    /// Finds the table's files without reading them.
+    /// Finds the table's files, and looks whether they are what their names say.
     ///
     /// # Errors
-    /// When there is no such file, or it is neither Parquet nor CSV.
+    /// When there is no such file, it is neither Parquet nor CSV, or a directory holds both.
     pub fn check(&self) -> Result<()> {
         self.locate().map(drop)
     }
@@ -51,7 +55,7 @@ impl Table {
             .with_context(|| format!("{shown} is not valid UTF-8"))?;
         let dotted = format!(".{extension}");
         let describe = || format!("cannot read table {} from {shown}", self.name);
-        match extension.eq_ignore_ascii_case("csv") {
+        match is_csv(&extension) {
             true => {
                 let options = CsvReadOptions::new().file_extension(&dotted);
                 session
@@ -85,29 +89,68 @@ impl Table {
             .path
             .canonicalize()
             .map_err(|error| wrong(&error.to_string()))?;
-        let extension = data_extension(&path)
-            .ok_or_else(|| wrong("expected a .parquet or .csv file, or a directory of them"))?;
-        Ok((path, extension))
+        let files = data_files(&path).map_err(|error| wrong(&error.to_string()))?;
+        let Some((first, extension)) = files.first() else {
+            return Err(wrong(
+                "expected a .parquet or .csv file, or a directory of them",
+            ));
+        };
+        // The engine would read the files of one extension and leave out the others.
+        if let Some((other, _)) = files.iter().find(|(_, other)| other != extension) {
+            return Err(wrong(&format!(
+                "holds files of two kinds, {} and {}: put them into two directories, for two tables",
+                first.display(),
+                other.display()
+            )));
+        }
+        for (file, _) in &files {
+            check_file(file, extension)
+                .map_err(|error| wrong(&format!("{}: {error}", file.display())))?;
+        }
+        Ok((path, extension.clone()))
     }
 }
 
-/// The extension of the file, or of the first data file in the directory.
-fn data_extension(path: &Path) -> Option<String> {
-    let of_file = |path: &Path| {
-        let extension = path.extension()?.to_str()?;
-        ["parquet", "csv"]
-            .iter()
-            .any(|known| extension.eq_ignore_ascii_case(known))
-            .then(|| extension.to_owned())
-    };
-    match path.is_dir() {
-        false => of_file(path),
-        true => {
-            let mut files: Vec<_> = path.read_dir().ok()?.flatten().map(|e| e.path()).collect();
-            files.sort();
-            files.iter().find_map(|file| of_file(file))
+/// Finds out whether a file is Parquet at all, where its name says so: the engine would leave out an
+/// empty one, and not say which one it cannot read.
+fn check_file(file: &Path, extension: &str) -> Result<()> {
+    if is_csv(extension) {
+        return Ok(());
+    }
+    let file = File::open(file)?;
+    ensure!(file.metadata()?.len() > 0, "the file is empty");
+    ParquetMetaDataReader::new().parse_and_finish(&file)?;
+    Ok(())
+}
+
+fn is_csv(extension: &str) -> bool {
+    extension.eq_ignore_ascii_case("csv")
+}
+
+/// The file, or all data files in the directory and those in it, each with its extension, sorted.
+fn data_files(path: &Path) -> std::io::Result<Vec<(PathBuf, String)>> {
+    let (mut files, mut pending) = (Vec::new(), vec![path.to_owned()]);
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            for entry in path.read_dir()? {
+                let entry = entry?;
+                // A link to a directory may lead back to where it is.
+                if !(entry.file_type()?.is_symlink() && entry.path().is_dir()) {
+                    pending.push(entry.path());
+                }
+            }
+        } else if let Some(extension) = data_extension(&path) {
+            files.push((path, extension));
         }
     }
+    files.sort();
+    Ok(files)
+}
+
+fn data_extension(file: &Path) -> Option<String> {
+    let extension = file.extension()?.to_str()?;
+    let is_known = is_csv(extension) || extension.eq_ignore_ascii_case("parquet");
+    is_known.then(|| extension.to_owned())
 }
 
 #[cfg(test)]
@@ -149,6 +192,36 @@ mod tests {
         .await?;
         let both = "select * from file union all select * from dir";
         assert_eq!(execution::run(&session, both).await?.row_count(), 4);
+        Ok(())
+    }
+
+    #[test]
+    fn names_the_file_that_is_wrong() -> Result<()> {
+        let dir = tempfile::tempdir()?;
+        let table = Table {
+            name: "t".to_owned(),
+            path: dir.path().into(),
+        };
+        let error = || {
+            table
+                .check()
+                .err()
+                .map_or_else(String::new, |e| e.to_string())
+        };
+        fs::create_dir(dir.path().join("sub"))?;
+        fs::write(dir.path().join("sub/empty.parquet"), "")?;
+        assert!(
+            error().contains("sub/empty.parquet: the file is empty"),
+            "{}",
+            error()
+        );
+        fs::write(
+            dir.path().join("sub/empty.parquet"),
+            "PAR1 and no more of it",
+        )?;
+        assert!(error().contains("sub/empty.parquet: "), "{}", error());
+        fs::write(dir.path().join("a.csv"), "a\n1\n")?;
+        assert!(error().contains("files of two kinds"), "{}", error());
         Ok(())
     }
 

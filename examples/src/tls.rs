@@ -59,6 +59,8 @@ impl TlsOptions {
     /// When an option is missing, or the default directory belongs to somebody else.
     pub fn resolve(&self) -> Result<Tls> {
         if let Some(dir) = &self.dev_tls {
+            create_missing(dir)
+                .with_context(|| format!("cannot create --dev-tls {}", dir.display()))?;
             return Ok(Tls::Development { dir: dir.clone() });
         }
         let identity = self.tls_cert.clone().zip(self.tls_key.clone());
@@ -158,6 +160,14 @@ fn user_dir() -> Result<PathBuf> {
         )
     })?;
     Ok(dir)
+}
+
+/// Creates a directory that only the current user can read, unless there is one.
+fn create_missing(dir: &Path) -> std::io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(dir)
 }
 
 /// Creates a directory that only the current user can read, or checks that an existing one is.

@@ -6,7 +6,7 @@
 
 mod dataset;
 
-pub use dataset::{Dataset, check_scale, generate};
+pub use dataset::{Dataset, check_scale, generate, generate_until};
 
 /// The eight tables, largest first.
 pub const TABLES: [&str; 8] = [

@@ -78,6 +78,11 @@ impl Peer {
     }
 }
 
+/// What the byte counts hold beside the queries' data.
+const NOTE: &str = "Bytes are those on the network, the transport's own included: for QUIC also handshakes and the \
+                    packets that\nprobe how large a packet the path takes, some 74 KiB per connection on the \
+                    loopback address.";
+
 /// A table of `peers` with a line of totals.
 pub fn display(peers: &[Peer]) -> String {
     if peers.is_empty() {
@@ -114,7 +119,7 @@ pub fn display(peers: &[Peer]) -> String {
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    table.to_string()
+    format!("{table}\n{NOTE}")
 }
 
 fn cells(peer: &Peer) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! Sizes, durations and lists as people type them.
 
-use std::time::Duration;
+use std::{num::NonZeroUsize, time::Duration};
 
 use crate::tpch;
 
@@ -71,6 +71,23 @@ pub fn parse_queries(text: &str) -> Result<Vec<usize>, String> {
         numbers.extend(first..=last);
     }
     Ok(numbers)
+}
+
+/// Parses a whole number that is not zero.
+///
+/// # Errors
+/// A sentence that says what would be accepted.
+pub fn parse_count(text: &str) -> Result<NonZeroUsize, String> {
+    let expected = |_| "expected a whole number of at least 1".to_owned();
+    text.trim().parse().map_err(expected)
+}
+
+/// `1 worker`, `2 workers`.
+pub fn display_count(count: usize, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
 }
 
 /// Parses `key=value`, with neither side empty.
@@ -172,6 +189,17 @@ mod tests {
         for bad in ["", "0", "23", "3..1", "x", "1..", "1,,2"] {
             assert!(parse_queries(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn counts() {
+        assert_eq!(parse_count("3").map(usize::from), Ok(3));
+        for bad in ["0", "-1", "", "x"] {
+            let error = parse_count(bad).err().unwrap_or_default();
+            assert!(error.contains("at least 1"), "{bad}: {error}");
+        }
+        assert_eq!(display_count(1, "worker"), "1 worker");
+        assert_eq!(display_count(0, "worker"), "0 workers");
     }
 
     #[test]

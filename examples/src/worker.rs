@@ -19,7 +19,7 @@ use tokio::{io::AsyncReadExt, runtime::Handle};
 use url::Url;
 
 use crate::{
-    program::{spawn_on, termination, usage},
+    program::{Signals, spawn_on, usage},
     tls::TlsOptions,
     traffic::Peer,
     transports::{Kind, Network, WorkerOptions},
@@ -51,7 +51,7 @@ Examples:
 A worker runs any plan that it is sent, and the reference gRPC transport has no TLS here. Outside of
 a trusted network use --mutual-tls, which serves QUIC only.
 
-Exit codes: 0 shut down as asked, 1 failed, 2 wrong use.";
+Exit codes: 0 shut down as asked (ctrl-c and SIGTERM), 1 failed, 2 wrong use.";
 
 /// Run a worker: it executes its part of distributed queries
 ///
@@ -126,6 +126,7 @@ pub enum MemoryPolicy {
 /// When it cannot start, or a server failed.
 pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
     args.check()?;
+    let mut signals = Signals::listen()?;
     let tls = args.tls.resolve()?;
     let kinds = args.kinds();
     let default = kinds.first().copied().unwrap_or(Kind::Quic);
@@ -151,7 +152,7 @@ pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
     let url = serving.url().clone();
     args.announce(&url)?;
 
-    let reason = args.until_stopped().await;
+    let reason = args.until_stopped(&mut signals).await;
     tracing::info!(reason, deadline = ?args.shutdown_deadline, "shutting down");
     let peers = network.peers(display_url(&url));
     let ended = serving.shutdown(args.shutdown_deadline).await;
@@ -212,13 +213,10 @@ impl WorkerArgs {
         print_line(&format!("{READY}{text}"))
     }
 
-    async fn until_stopped(&self) -> &'static str {
-        match self.stop_with_stdin {
-            true => tokio::select! {
-                reason = termination() => reason,
-                () = end_of_stdin() => "end of standard input",
-            },
-            false => termination().await,
+    async fn until_stopped(&self, signals: &mut Signals) -> &'static str {
+        tokio::select! {
+            reason = signals.termination() => reason,
+            () = end_of_stdin(), if self.stop_with_stdin => "end of standard input",
         }
     }
 }

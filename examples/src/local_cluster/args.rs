@@ -16,7 +16,7 @@ use crate::{
     tables::Table,
     tpch,
     transports::Kind,
-    units::{parse_bytes, parse_duration, parse_queries},
+    units::{parse_bytes, parse_count, parse_duration, parse_queries},
 };
 
 /// Bytes of a file that are worth a partition of their own here. The engine's default is for real
@@ -45,7 +45,11 @@ Examples:
   A cluster to send queries to from another terminal:
     local-cluster --serve --query 1
 
-Exit codes: 0 done, 1 a query failed or results differ, 2 wrong use.";
+--format json prints one document at the end. With --serve it is one line, and before it comes a line
+with the workers' URLs and how to reach them, as soon as they take queries.
+
+Exit codes: 0 done, 1 a query failed or results differ, 2 wrong use, 130 interrupted. Ctrl-c and
+SIGTERM are how --serve ends: 0.";
 
 /// Start a cluster of worker processes on this machine and run queries on it
 ///
@@ -60,7 +64,7 @@ pub struct LocalClusterArgs {
     pub sql: Option<String>,
 
     /// How many worker processes to start
-    #[arg(long, value_name = "N", default_value = "3")]
+    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "3")]
     pub workers: NonZeroUsize,
 
     /// What to exchange data over
@@ -88,7 +92,7 @@ pub struct LocalClusterArgs {
     pub compare: bool,
 
     /// With --compare: runs per query, of which the median time is shown
-    #[arg(long, value_name = "N", default_value = "1", requires = "compare")]
+    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "1", requires = "compare")]
     pub repeat: NonZeroUsize,
 
     /// Size of the TPC-H data in GB, uncompressed
@@ -115,7 +119,9 @@ pub struct LocalClusterArgs {
     #[arg(long)]
     pub explain_analyze: bool,
 
-    /// Afterwards leave the workers running until ctrl-c, for the `query` program
+    /// Leave the workers running until ctrl-c or SIGTERM, for the `query` program
+    ///
+    /// Says at the start how to reach them.
     #[arg(long)]
     pub serve: bool,
 
@@ -156,7 +162,7 @@ impl LocalClusterArgs {
         let chosen: Vec<usize> = self.query.concat();
         if chosen.is_empty() && !self.all && !self.tables.is_empty() {
             return Err(usage(
-                "--table without SQL: add a statement, or --query if the tables are TPC-H",
+                "--table replaces the TPC-H tables: add an SQL statement that reads it",
             ));
         }
         let numbers = match (chosen.is_empty(), self.all || self.compare) {
@@ -171,7 +177,30 @@ impl LocalClusterArgs {
                 sql,
             })
         };
-        Ok(numbers.into_iter().filter_map(named).collect())
+        let queries: Vec<_> = numbers.into_iter().filter_map(named).collect();
+        queries
+            .iter()
+            .try_for_each(|query| self.check_tables(query))?;
+        Ok(queries)
+    }
+
+    /// Refuses a TPC-H query whose tables are replaced by others.
+    fn check_tables(&self, query: &NamedQuery) -> Result<()> {
+        if self.tables.is_empty() {
+            return Ok(());
+        }
+        let given = |name: &str| self.tables.iter().any(|table| table.name == name);
+        let mut words = query
+            .sql
+            .split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        match words.find(|word| tpch::TABLES.contains(word) && !given(word)) {
+            None => Ok(()),
+            Some(missing) => Err(usage(format!(
+                "{} reads {missing}, and --table replaces the TPC-H tables: leave out --table, add \
+                 --table {missing}=PATH, or give SQL on your own tables instead of --query",
+                query.name
+            ))),
+        }
     }
 
     /// The session's options: ours first, so that the user's win.
@@ -248,6 +277,7 @@ mod tests {
             &["--all", "select 1"],
             &["--repeat", "2"],
             &["--table", "t=/x"],
+            &["--table", "t=/x", "--query", "3"],
             &["selec 1"],
             &["select 1; select 2"],
         ] {

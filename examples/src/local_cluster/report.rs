@@ -53,6 +53,9 @@ impl Report {
         result: &Execution,
         plan: Option<String>,
     ) -> Result<()> {
+        if let Some(warning) = result.local_warning(args.workers.get()).await? {
+            args.note(&format!("{}: {warning}", query.name));
+        }
         self.query_count += 1;
         self.query_time += result.elapsed();
         match (args.format, &plan) {
@@ -76,18 +79,32 @@ impl Report {
         args.say(&format!("{}: {}", query.name, result.summary().await?))
     }
 
+    /// One plan was asked for instead of a query's rows.
+    pub(super) fn add_plan(
+        &mut self,
+        args: &LocalClusterArgs,
+        query: &NamedQuery,
+        plan: &str,
+    ) -> Result<()> {
+        match args.format {
+            Format::Json => self
+                .queries
+                .push(json!({ "query": query.name, "plan": plan })),
+            _ => writeln!(io::stdout(), "{}", plan.trim_end())?,
+        }
+        Ok(())
+    }
+
     /// Everything has ended: prints what is left to print, and fails if results differ.
     pub(super) fn finish(self, args: &LocalClusterArgs) -> Result<()> {
         let mut stdout = io::stdout().lock();
         if let Some(matrix) = &self.matrix {
             match args.format {
                 Format::Json => writeln!(stdout, "{:#}", matrix.to_json())?,
-                _ => writeln!(stdout, "{}", matrix.display())?,
+                Format::Csv => write!(stdout, "{}", matrix.to_csv())?,
+                Format::Table => writeln!(stdout, "{}", matrix.display())?,
             }
             return differences(&matrix.problems());
-        }
-        if args.explain {
-            return Ok(());
         }
         if args.format == Format::Json {
             let peers: Vec<_> = self.peers.iter().map(Peer::to_json).collect();
@@ -98,10 +115,16 @@ impl Report {
                 "total_ms": milliseconds(self.query_time),
                 "peers": peers,
             });
-            writeln!(stdout, "{report:#}")?;
+            match args.serve {
+                true => writeln!(stdout, "{report}")?,
+                false => writeln!(stdout, "{report:#}")?,
+            }
             return Ok(());
         }
         drop(stdout);
+        if args.explain {
+            return Ok(());
+        }
         if self.query_count > 1 {
             let time = milliseconds(self.query_time);
             args.say(&format!("total: {} queries in {time} ms", self.query_count))?;

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use parquet::{
     arrow::ArrowWriter,
     basic::Compression,
@@ -26,6 +26,7 @@ use tpchgen_arrow::{
 };
 
 use super::TABLES;
+use crate::scratch::Scratch;
 
 /// Goes into the directory's name: raise it when the files change, and old ones are left alone.
 const LAYOUT_VERSION: u32 = 1;
@@ -70,6 +71,19 @@ impl Dataset {
 /// # Errors
 /// When `scale` is out of range, or `dir` cannot be written.
 pub fn generate(dir: &Path, scale: f64, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Dataset> {
+    generate_until(dir, scale, progress, &AtomicBool::new(false))
+}
+
+/// As [`generate`], but fails, and leaves nothing, soon after `stop` is set.
+///
+/// # Errors
+/// As [`generate`], or that it was stopped.
+pub fn generate_until(
+    dir: &Path,
+    scale: f64,
+    progress: &(dyn Fn(u64, u64) + Sync),
+    stop: &AtomicBool,
+) -> Result<Dataset> {
     check_scale(scale)?;
     let target = dir.join(format!("sf{scale}-v{LAYOUT_VERSION}"));
     if target.is_dir() {
@@ -79,20 +93,14 @@ pub fn generate(dir: &Path, scale: f64, progress: &(dyn Fn(u64, u64) + Sync)) ->
         });
     }
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let staging = tempfile::Builder::new()
-        .prefix(".incomplete-")
-        .tempdir_in(dir)
+    let staging = Scratch::create(dir, ".incomplete-")
         .with_context(|| format!("cannot write in {}", dir.display()))?;
-    write_all(&jobs(staging.path(), scale)?, progress)?;
-    match fs::rename(staging.path(), &target) {
-        Ok(()) => {
-            // Moved away: nothing is left for the guard to delete.
-            let _moved = staging.keep();
-            Ok(Dataset {
-                dir: target,
-                generated: true,
-            })
-        }
+    write_all(&jobs(staging.path(), scale)?, progress, stop)?;
+    match staging.publish(&target) {
+        Ok(()) => Ok(Dataset {
+            dir: target,
+            generated: true,
+        }),
         // Another process was faster; its files are the same.
         Err(_) if target.is_dir() => Ok(Dataset {
             dir: target,
@@ -169,8 +177,8 @@ fn expected_rows(table: &str, scale: f64) -> u64 {
     (rows_at_scale_1 * scale) as u64
 }
 
-/// Writes the files on all processors; the first failure stops the rest.
-fn write_all(jobs: &[Job], progress: &(dyn Fn(u64, u64) + Sync)) -> Result<()> {
+/// Writes the files on all processors, until `stop` is set; the first failure sets it.
+fn write_all(jobs: &[Job], progress: &(dyn Fn(u64, u64) + Sync), stop: &AtomicBool) -> Result<()> {
     let total: u64 = jobs.iter().map(|job| job.expected_rows).sum();
     let done = AtomicU64::new(0);
     let wrote = |rows: u64| {
@@ -179,7 +187,6 @@ fn write_all(jobs: &[Job], progress: &(dyn Fn(u64, u64) + Sync)) -> Result<()> {
     };
     let queue = Mutex::new(jobs.iter());
     let next = || queue.lock().ok().and_then(|mut queue| queue.next());
-    let stop = AtomicBool::new(false);
     let threads = thread::available_parallelism()
         .map_or(1, usize::from)
         .min(jobs.len());
@@ -188,7 +195,7 @@ fn write_all(jobs: &[Job], progress: &(dyn Fn(u64, u64) + Sync)) -> Result<()> {
             while !stop.load(Ordering::Relaxed)
                 && let Some(job) = next()
             {
-                if let Err(error) = job.write(&wrote) {
+                if let Err(error) = job.write(&wrote, stop) {
                     stop.store(true, Ordering::Relaxed);
                     return Err(error);
                 }
@@ -204,11 +211,16 @@ fn write_all(jobs: &[Job], progress: &(dyn Fn(u64, u64) + Sync)) -> Result<()> {
                     bail!("the data generator failed; please report this with the scale used")
                 }
             })
-    })
+    })?;
+    ensure!(
+        !stop.load(Ordering::Relaxed),
+        "stopped before all was written"
+    );
+    Ok(())
 }
 
 impl Job {
-    fn write(&self, wrote: &dyn Fn(u64)) -> Result<()> {
+    fn write(&self, wrote: &dyn Fn(u64), stop: &AtomicBool) -> Result<()> {
         let batches = self.batches();
         let describe = || format!("cannot write {}", self.path.display());
         let file = File::create(&self.path).with_context(describe)?;
@@ -220,6 +232,9 @@ impl Job {
         let mut writer = ArrowWriter::try_new(file, batches.schema().clone(), Some(properties))
             .with_context(describe)?;
         for batch in batches {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             writer.write(&batch).with_context(describe)?;
             wrote(batch.num_rows() as u64);
         }
@@ -269,6 +284,17 @@ mod tests {
         for (_, table) in first.tables() {
             assert!(fs::read_dir(table)?.count() >= 1);
         }
+        Ok(())
+    }
+
+    #[test]
+    fn stopped_it_leaves_nothing() -> Result<()> {
+        let dir = tempfile::tempdir()?;
+        let stop = AtomicBool::new(false);
+        // The first rows ask for the end.
+        let progress = |_, _| stop.store(true, Ordering::Relaxed);
+        assert!(generate_until(dir.path(), 0.01, &progress, &stop).is_err());
+        assert_eq!(fs::read_dir(dir.path())?.count(), 0);
         Ok(())
     }
 
