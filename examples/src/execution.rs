@@ -208,7 +208,7 @@ impl Execution {
             return Ok(None);
         }
         let reason = match (self.plan.exists(|node| Ok(node.name() == SCAN))?, workers) {
-            (false, _) => "it reads no rows of a table (statistics hold the answer)",
+            (false, _) => "its answer needs no rows of a table (constants or statistics hold it)",
             (true, ..=1) => "one worker is not worth it: name two or more",
             (true, _) => {
                 "its tables are too small to be worth it: to distribute it all the same, add \
