@@ -79,15 +79,15 @@ impl Peer {
 }
 
 /// What the byte counts hold beside the queries' data.
-const NOTE: &str = "Bytes are those on the network, the transport's own included: for QUIC also handshakes and the \
-                    packets that\nprobe how large a packet the path takes, some 74 KiB per connection on the \
-                    loopback address.";
+const NOTE: &str = "\
+Bytes are those on the network, the transport's own included: for QUIC also handshakes and the packets that
+probe how large a packet the path takes, on the loopback address some 74 KiB each way per connection.";
 
 /// A table of `peers` with a line of totals.
 pub fn display(peers: &[Peer]) -> String {
     if peers.is_empty() {
-        return "no transport reported traffic (the reference gRPC transport keeps no counts; see \
-                bytes_transferred in --explain-analyze)"
+        return "no connection was counted: either no worker was asked, or by the reference gRPC, which \
+                keeps no counts (see bytes_transferred in --explain-analyze)"
             .to_owned();
     }
     let mut table = Table::new();

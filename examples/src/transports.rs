@@ -34,8 +34,8 @@ const PORT_ATTEMPTS: usize = 16;
 
 /// The transports that the programs can use, the preferred one first.
 ///
-/// To add one: its variant here, its line in [`Kind::traits`], how it is reached in
-/// [`Kind::register`] and how it is served in [`Kind::listen`]. Command lines, checks, help and
+/// To add one: its variant here, its line in `traits`, how it is reached in `register` and how it is
+/// served in `listen`. Command lines, checks, help and
 /// comparisons follow.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {

@@ -306,9 +306,8 @@ fn an_interrupted_cluster_leaves_nothing() {
         let cluster = sandbox.start(LOCAL_CLUSTER, &["--table", &table, endless]);
         let temporary = sandbox.temporary.path();
         let has_key = || {
-            let dirs = names(temporary).into_iter();
-            let key = |dir: String| temporary.join(dir).join("dev-key.pem").exists();
-            dirs.map(key).any(|exists| exists)
+            let mut dirs = names(temporary).into_iter();
+            dirs.any(|dir| temporary.join(dir).join("dev-key.pem").exists())
         };
         eventually("key", has_key);
         cluster.signal(signal);

@@ -20,9 +20,10 @@ pub(super) fn announce(args: &LocalClusterArgs, cluster: &Cluster, tables: &[Tab
     }
     let words: Vec<_> = command.iter().map(|word| quoted(word)).collect();
     let text = words.join(" ").replace(" --", " \\\n    --");
-    args.note(&format!(
+    writeln!(
+        io::stderr(),
         "to use the workers, while they stay:\n  {text} \\\n    'SQL'"
-    ));
+    )?;
     Ok(())
 }
 
