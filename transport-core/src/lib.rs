@@ -16,7 +16,8 @@
 //! - [`Transports`] registers transports by kind and wires them into sessions ([`TransportExt`]) and workers
 //!   ([`Transports::worker`]). A session chooses with `SET transport.kind = 'quic'`.
 //! - [`Server`] serves a worker over any set of listeners.
-//! - [`connection`] is what a new network implements; [`memory`] is the smallest example.
+//! - [`connection`] is what a new network implements; [`memory`] is the smallest example. [`Target`] and, with feature
+//!   `tls`, the module `tls` are what such networks have in common.
 //! - [`service`] is what an engine with a worker of its own implements.
 //!
 //! The wire format is specified in `docs/protocol.md`, whose numbered rules the code cites.
@@ -28,11 +29,17 @@ pub mod connection;
 pub mod error;
 mod framed;
 pub mod memory;
+mod race;
 mod resolver;
 mod runtime;
 mod server;
 pub mod service;
 mod sweep;
+mod target;
+#[cfg(feature = "testing")]
+pub mod testing;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod transports;
 pub mod wire;
 mod worker;
@@ -44,5 +51,6 @@ pub use resolver::TransportResolver;
 pub use runtime::IoRuntime;
 pub use server::{Server, ServerBuilder, ServerHandle, ServerStats};
 pub use service::{TaskOutput, WorkerService};
+pub use target::Target;
 pub use transports::{TransportExt, Transports, TransportsBuilder};
 pub use worker::WiredWorker;

@@ -6,21 +6,19 @@ use crate::endpoint;
 use crate::error::{alpn_name, handshake_error, is_alpn_mismatch};
 use crate::runtime::QuinnRuntime;
 use crate::stream_allowance::StreamAllowance;
-use crate::target::Target;
-use crate::tls::{ClientTls, other_versions, own_version};
+use crate::tls::{self, ALPN};
 use async_trait::async_trait;
-use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{Connection, Connector};
 use datafusion_transport_core::error::{ErrorKind, TransportError};
+use datafusion_transport_core::tls::ClientTls;
+use datafusion_transport_core::{IoRuntime, Target};
 use quinn::crypto::rustls::{HandshakeData, QuicClientConfig};
 use quinn::{ConnectError, Endpoint, NoneTokenStore, TransportConfig, VarInt};
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::net::UdpSocket;
-use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
@@ -72,8 +70,8 @@ impl QuicConnector {
 #[async_trait]
 impl Connector for QuicConnector {
     async fn connect(&self, url: &Url) -> Result<Arc<dyn Connection>, TransportError> {
-        let target = Target::parse(url)?;
-        let name = target.url.clone();
+        let target = Target::parse(url, SCHEMES)?;
+        let name = target.url().to_owned();
         let dialer = Arc::clone(&self.0);
         let task = self
             .0
@@ -102,16 +100,17 @@ impl fmt::Debug for QuicConnector {
 }
 
 const CONNECT: &str = "connect";
-/// How long an address may be silent before the next one is tried as well (RFC 8305, 5).
-const NEXT_ADDRESS_DELAY: Duration = Duration::from_millis(250);
-/// All of them are tried within one handshake timeout.
-const MAX_ADDRESSES: usize = 16;
+const SCHEMES: &[&str] = &["http", "https", "quic"];
 
 impl Dialer {
     async fn dial(self: Arc<Self>, target: Target) -> Result<QuicConnection, TransportError> {
         let limit = self.config.handshake_timeout;
         let target = Arc::new(target);
-        let dialed = tokio::time::timeout(limit, self.dial_addresses(&target)).await;
+        let attempt = |address| {
+            let (dialer, target) = (Arc::clone(&self), Arc::clone(&target));
+            async move { dialer.attempt(&target, address).await }
+        };
+        let dialed = tokio::time::timeout(limit, target.reach(attempt)).await;
         let connection = dialed.unwrap_or_else(|_| {
             let detail = format!(
                 "no QUIC answer on UDP {} within {limit:?}: is the worker serving QUIC there, and is UDP open?",
@@ -123,48 +122,10 @@ impl Dialer {
         let idle = self.config.idle_timeout;
         Ok(QuicConnection::new(
             connection,
-            target.url.clone(),
+            target.url().to_owned(),
             idle,
             allowance,
         ))
-    }
-
-    /// One address after the other, each as soon as the one before failed or has been silent for a while. The first
-    /// that completes its handshake wins, the others are dropped.
-    async fn dial_addresses(
-        self: &Arc<Self>,
-        target: &Arc<Target>,
-    ) -> Result<quinn::Connection, TransportError> {
-        let mut addresses = target.resolve().await?.into_iter().take(MAX_ADDRESSES);
-        let mut attempts = JoinSet::new();
-        let mut failure: Option<TransportError> = None;
-        loop {
-            if let Some(address) = addresses.next() {
-                let (dialer, target) = (Arc::clone(self), Arc::clone(target));
-                attempts.spawn(async move { dialer.attempt(&target, address).await });
-            }
-            let ended = if addresses.len() == 0 {
-                attempts.join_next().await
-            } else {
-                let next = tokio::time::timeout(NEXT_ADDRESS_DELAY, attempts.join_next()).await;
-                let Ok(ended) = next else { continue };
-                ended
-            };
-            match ended {
-                Some(Ok(Ok(connection))) => return Ok(connection),
-                Some(Ok(Err(err))) => failure = Some(more_telling(failure, err)),
-                // An attempt never panics and is aborted only with this future.
-                Some(Err(err)) => return Err(target.error(ErrorKind::Connect, err.to_string())),
-                None if addresses.len() == 0 => break,
-                None => {}
-            }
-        }
-        Err(failure.unwrap_or_else(|| {
-            target.error(
-                ErrorKind::Connect,
-                "the host name has no address".to_owned(),
-            )
-        }))
     }
 
     async fn attempt(
@@ -172,7 +133,7 @@ impl Dialer {
         target: &Target,
         address: SocketAddr,
     ) -> Result<quinn::Connection, TransportError> {
-        let connecting = self.start(self.tls.quic()?, target, address)?;
+        let connecting = self.start(tls::client(&self.tls).await?, target, address)?;
         let result = tokio::select! {
             result = connecting => result,
             err = refused(address) => {
@@ -188,14 +149,14 @@ impl Dialer {
             }
             Err(err) => {
                 let waited = self.config.handshake_timeout;
-                Err(handshake_error(&err, CONNECT, &target.url, waited))
+                Err(handshake_error(&err, CONNECT, target.url(), waited))
             }
         }
     }
 
     /// Asks a worker that refused this protocol version which one it speaks, for the error message.
     async fn spoken_version(&self, target: &Target, address: SocketAddr) -> Option<String> {
-        let crypto = self.tls.quic_offering(other_versions()).ok()?;
+        let crypto = tls::client_of_any_version(&self.tls).await.ok()?;
         let connection = self.start(crypto, target, address).ok()?.await.ok()?;
         let handshake = connection
             .handshake_data()?
@@ -219,7 +180,7 @@ impl Dialer {
             let detail = format!("cannot open a UDP socket: {err}");
             target.error(ErrorKind::Connect, detail)
         })?;
-        let started = endpoint.connect_with(client, address, &target.host);
+        let started = endpoint.connect_with(client, address, target.host());
         if let Err(ConnectError::EndpointStopping) = started {
             // Its socket failed. The next call binds new ones; connections on the others go on.
             sockets.of(address).clear();
@@ -283,16 +244,8 @@ async fn listen_for_refusal(address: SocketAddr) -> io::Result<std::convert::Inf
     }
 }
 
-/// A worker that answered says more than an address where nobody did.
-fn more_telling(known: Option<TransportError>, new: TransportError) -> TransportError {
-    match known {
-        Some(known) if known.kind() == ErrorKind::Handshake => known,
-        _ => new,
-    }
-}
-
 fn version_mismatch(theirs: Option<String>) -> String {
-    let ours = own_version();
+    let ours = alpn_name(ALPN);
     match theirs {
         Some(theirs) => format!(
             "this client speaks {ours}, the worker speaks {theirs}; upgrade the older of the two"

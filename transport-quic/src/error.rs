@@ -2,6 +2,7 @@
 
 use crate::tls::ALPN;
 use datafusion_transport_core::error::{Delivery, ErrorKind, TransportError};
+use datafusion_transport_core::tls::{FoundBy, explain_alert};
 use quinn::{ConnectionError, TransportErrorCode};
 use std::time::Duration;
 
@@ -77,6 +78,9 @@ pub(crate) fn is_alpn_mismatch(err: &ConnectionError) -> bool {
     matches!(failed_alert(err), Some((NO_APPLICATION_PROTOCOL, _, _)))
 }
 
+/// RFC 8446, 6.
+const NO_APPLICATION_PROTOCOL: u8 = 120;
+
 /// This protocol's name and version, for messages.
 pub(crate) fn alpn_name(protocol: &[u8]) -> String {
     String::from_utf8_lossy(protocol).into_owned()
@@ -101,28 +105,10 @@ fn other(err: &ConnectionError) -> (ErrorKind, String) {
     }
 }
 
-/// TLS alerts (RFC 8446, 6), which QUIC carries as error codes 0x100 + alert (RFC 9001, 4.8).
-const HANDSHAKE_FAILURE: u8 = 40;
-const BAD_CERTIFICATE: u8 = 42;
-const UNSUPPORTED_CERTIFICATE: u8 = 43;
-const CERTIFICATE_REVOKED: u8 = 44;
-const CERTIFICATE_EXPIRED: u8 = 45;
-const CERTIFICATE_UNKNOWN: u8 = 46;
-const UNKNOWN_CA: u8 = 48;
-const DECRYPT_ERROR: u8 = 51;
-const CERTIFICATE_REQUIRED: u8 = 116;
-const NO_APPLICATION_PROTOCOL: u8 = 120;
-
-/// The side that found the fault.
-enum FoundBy {
-    Us,
-    Peer,
-}
-
-/// The alert, who raised it, and the text that came with it.
+/// The alert (QUIC carries it as error code 0x100 + alert: RFC 9001, 4.8), who raised it, and the text that came with it.
 fn failed_alert(err: &ConnectionError) -> Option<(u8, FoundBy, String)> {
     let (code, found_by, reason) = match err {
-        ConnectionError::TransportError(err) => (err.code, FoundBy::Us, err.reason.clone()),
+        ConnectionError::TransportError(err) => (err.code, FoundBy::ThisSide, err.reason.clone()),
         ConnectionError::ConnectionClosed(close) => (
             close.error_code,
             FoundBy::Peer,
@@ -136,64 +122,10 @@ fn failed_alert(err: &ConnectionError) -> Option<(u8, FoundBy, String)> {
 
 fn tls_failure(err: &ConnectionError) -> Option<(ErrorKind, String)> {
     let (alert, found_by, reason) = failed_alert(err)?;
-    let words = match found_by {
-        FoundBy::Us => we_refused(alert),
-        FoundBy::Peer => peer_refused(alert),
-    };
+    let words = explain_alert(alert, found_by, ALPN);
     let detail = match reason.as_str() {
         "" => format!("{words} (TLS alert {alert})"),
         reason => format!("{words} (TLS alert {alert}: {reason})"),
     };
     Some((ErrorKind::Handshake, detail))
-}
-
-fn we_refused(alert: u8) -> String {
-    match alert {
-        UNKNOWN_CA | DECRYPT_ERROR => {
-            "the peer's certificate is not signed by a CA that this side trusts; check the CA file"
-                .into()
-        }
-        CERTIFICATE_EXPIRED => {
-            "the peer's certificate is expired or not valid yet; renew it, or check the clocks"
-                .into()
-        }
-        BAD_CERTIFICATE => {
-            "the peer's certificate does not fit; it must be valid for the host name in the URL"
-                .into()
-        }
-        CERTIFICATE_REQUIRED => {
-            "the peer presented no client certificate and this side requires one (mutual TLS)"
-                .into()
-        }
-        NO_APPLICATION_PROTOCOL => format!(
-            "the peer offers no protocol that this side speaks, which is {}",
-            alpn_name(ALPN)
-        ),
-        HANDSHAKE_FAILURE | UNSUPPORTED_CERTIFICATE | CERTIFICATE_REVOKED | CERTIFICATE_UNKNOWN => {
-            "this side refuses the peer's certificate".into()
-        }
-        _ => "this side ended the TLS handshake".into(),
-    }
-}
-
-fn peer_refused(alert: u8) -> String {
-    match alert {
-        UNKNOWN_CA | DECRYPT_ERROR => {
-            "the peer does not trust the CA of this side's certificate; it must be signed by the peer's client CA".into()
-        }
-        CERTIFICATE_EXPIRED => {
-            "the peer found this side's certificate expired or not valid yet; renew it, or check the clocks".into()
-        }
-        CERTIFICATE_REQUIRED => {
-            "the peer requires a client certificate (mutual TLS) and this side has none; configure one".into()
-        }
-        NO_APPLICATION_PROTOCOL => format!(
-            "the peer does not speak this side's protocol version, which is {}",
-            alpn_name(ALPN)
-        ),
-        BAD_CERTIFICATE | UNSUPPORTED_CERTIFICATE | CERTIFICATE_REVOKED | CERTIFICATE_UNKNOWN => {
-            "the peer refuses this side's certificate".into()
-        }
-        _ => "the peer ended the TLS handshake".into(),
-    }
 }

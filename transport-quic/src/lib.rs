@@ -29,8 +29,8 @@
 //! | file | |
 //! |---|---|
 //! | `config` | every knob, checked when something is built from it |
-//! | `tls`, `reloading`, `development` | certificates from PEM files, re-read when they change, or made for development |
-//! | `connector`, `target` | URL → address → connection |
+//! | `tls` | the protocol's name; certificates are `datafusion_transport_core::tls` |
+//! | `connector` | URL → address → connection |
 //! | `listener` | UDP port → connections; bounded handshakes |
 //! | `connection`, `stream_allowance` | opens and accepts streams, closes |
 //! | `send_stream`, `recv_stream` | bytes in, bytes out |
@@ -57,20 +57,17 @@ mod config;
 mod congestion;
 mod connection;
 mod connector;
-mod development;
 mod endpoint;
 mod error;
 mod listener;
 mod recv_stream;
-mod reloading;
 mod runtime;
 mod send_stream;
 mod stream_allowance;
-mod target;
 mod tls;
 
 pub use config::{CongestionControl, QuicConfig};
 pub use connector::QuicConnector;
-pub use development::DevelopmentIdentity;
+pub use datafusion_transport_core::tls::{ClientTls, DevelopmentIdentity, ServerTls};
 pub use listener::QuicListener;
-pub use tls::{ALPN, ClientTls, ServerTls};
+pub use tls::ALPN;

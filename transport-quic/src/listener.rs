@@ -6,11 +6,13 @@ use crate::endpoint;
 use crate::error::handshake_error;
 use crate::runtime::QuinnRuntime;
 use crate::stream_allowance::StreamAllowance;
-use crate::tls::ServerTls;
+use crate::tls;
 use async_trait::async_trait;
 use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{Connection, Listener};
 use datafusion_transport_core::error::{ErrorKind, TransportError};
+use datafusion_transport_core::tls::ServerTls;
+use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, Incoming, ServerConfig, TransportConfig, VarInt};
 use std::fmt;
 use std::net::SocketAddr;
@@ -159,7 +161,8 @@ fn bind_endpoints(
     let mut local = addr;
     let mut endpoints = Vec::with_capacity(config.endpoints);
     for _ in 0..config.endpoints {
-        let server = server_config(config, tls, transport)?;
+        let crypto = tls::server_as_last_read(tls)?;
+        let server = server_config(config, crypto, transport);
         let endpoint = endpoint::bind(local, config, Some(server), share_port, &runtime)
             .and_then(|endpoint| {
                 // The first one decides a port that was left open.
@@ -177,10 +180,10 @@ fn bind_endpoints(
 
 fn server_config(
     config: &QuicConfig,
-    tls: &ServerTls,
+    crypto: Arc<QuicServerConfig>,
     transport: &Arc<TransportConfig>,
-) -> Result<ServerConfig, TransportError> {
-    let mut server = ServerConfig::with_crypto(tls.quic()?);
+) -> ServerConfig {
+    let mut server = ServerConfig::with_crypto(crypto);
     server
         .transport_config(Arc::clone(transport))
         .max_incoming(MAX_INCOMING)
@@ -189,7 +192,7 @@ fn server_config(
         // With several sockets on the port the kernel chooses by the peer's address: a peer that moves would reach a
         // socket that does not know it.
         .migration(config.endpoints == 1);
-    Ok(server)
+    server
 }
 
 impl Admission {
@@ -241,7 +244,8 @@ impl Admission {
         peer: SocketAddr,
     ) -> Result<quinn::Connection, TransportError> {
         // Certificates of now.
-        let server = server_config(&self.config, &self.tls, &self.transport)?;
+        let crypto = tls::server(&self.tls).await?;
+        let server = server_config(&self.config, crypto, &self.transport);
         let failed = |err| {
             let limit = self.config.handshake_timeout;
             handshake_error(&err, "accept", &peer.to_string(), limit)

@@ -38,12 +38,8 @@ async fn refusal(server: ServerTls, client: ClientTls, host: &str) -> TransportE
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_of_a_private_ca_is_accepted() {
     let authority = Authority::new();
-    let (cert, key) = authority.sign("client-1", |_| ());
-    let mut listener = listen(
-        QuicConfig::default(),
-        authority.server("localhost", Some(&authority.ca)),
-    );
-    let tls = ClientTls::from_pem_files(&authority.ca, Some((&cert, &key))).unwrap();
+    let mut listener = listen(QuicConfig::default(), authority.mutual_server("localhost"));
+    let tls = authority.client_of(&authority);
     // By name, so that `localhost` is looked up and an address where nobody listens is passed over.
     let url = url("localhost", listener.local_addr());
     let (client, server) = tokio::join!(connect(tls, &url), soon(listener.accept()));
@@ -54,7 +50,7 @@ async fn a_certificate_of_a_private_ca_is_accepted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_ca_is_refused() {
     let (ours, theirs) = (Authority::new(), Authority::new());
-    let err = refusal(theirs.server("localhost", None), ours.client(), "localhost").await;
+    let err = refusal(theirs.server("localhost"), ours.client(), "localhost").await;
     assert_eq!(ErrorKind::Handshake, err.kind());
     assert!(
         err.detail()
@@ -66,7 +62,7 @@ async fn an_unknown_ca_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_for_another_name_is_refused_with_its_names() {
     let authority = Authority::new();
-    let server = authority.server("worker-7", None);
+    let server = authority.server("worker-7");
     let err = refusal(server, authority.client(), "127.0.0.1").await;
     assert_eq!(ErrorKind::Handshake, err.kind());
     for words in ["host name in the URL", "127.0.0.1", "worker-7"] {
@@ -77,9 +73,7 @@ async fn a_certificate_for_another_name_is_refused_with_its_names() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_certificate_is_refused() {
     let authority = Authority::new();
-    let (cert, key) = authority.sign("localhost", |params| {
-        params.not_after = rcgen::date_time_ymd(2001, 1, 1);
-    });
+    let (cert, key) = authority.sign_expired("localhost");
     let server = ServerTls::from_pem_files(&cert, &key, None).unwrap();
     let err = refusal(server, authority.client(), "localhost").await;
     assert_eq!(ErrorKind::Handshake, err.kind());
@@ -89,11 +83,10 @@ async fn an_expired_certificate_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_protocol_version_is_refused_and_both_are_named() {
     let authority = Authority::new();
-    let (cert, key) = authority.sign("localhost", |_| ());
-    let endpoint = quinn::Endpoint::server(
-        server_of_version_7(&cert, &key),
-        "127.0.0.1:0".parse().unwrap(),
-    );
+    let tls = authority.server("localhost").as_last_read(&[b"dfdt/7"]);
+    let tls = quinn::crypto::rustls::QuicServerConfig::try_from(tls).unwrap();
+    let server = quinn::ServerConfig::with_crypto(Arc::new(tls));
+    let endpoint = quinn::Endpoint::server(server, "127.0.0.1:0".parse().unwrap());
     let endpoint = endpoint.unwrap();
     let url = url("localhost", endpoint.local_addr().unwrap());
     let serving = tokio::spawn(async move {
@@ -116,29 +109,9 @@ async fn another_protocol_version_is_refused_and_both_are_named() {
     serving.abort();
 }
 
-fn server_of_version_7(cert: &std::path::Path, key: &std::path::Path) -> quinn::ServerConfig {
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![CertificateDer::from_pem_file(cert).unwrap()],
-            PrivateKeyDer::from_pem_file(key).unwrap(),
-        )
-        .unwrap();
-    tls.alpn_protocols = vec![b"dfdt/7".to_vec()];
-    let tls = quinn::crypto::rustls::QuicServerConfig::try_from(tls).unwrap();
-    quinn::ServerConfig::with_crypto(Arc::new(tls))
-}
-
 /// The server checks a client's certificate after the client's handshake is done, so the refusal comes as a close.
 async fn refused_client(client: ClientTls, authority: &Authority) -> TransportError {
-    let mut listener = listen(
-        QuicConfig::default(),
-        authority.server("localhost", Some(&authority.ca)),
-    );
+    let mut listener = listen(QuicConfig::default(), authority.mutual_server("localhost"));
     let url = url("localhost", listener.local_addr());
     let err = match connect(client, &url).await {
         Ok(connection) => soon(connection.closed()).await,
@@ -167,8 +140,7 @@ async fn a_client_without_a_certificate_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_another_ca_is_refused() {
     let (authority, other) = (Authority::new(), Authority::new());
-    let (cert, key) = other.sign("client", |_| ());
-    let client = ClientTls::from_pem_files(&authority.ca, Some((&cert, &key))).unwrap();
+    let client = authority.client_of(&other);
     let err = refused_client(client, &authority).await;
     assert!(err.detail().contains("does not trust the CA"), "{err}");
 }
@@ -233,7 +205,7 @@ async fn a_peer_that_falls_silent_is_an_error_within_the_idle_timeout() {
         .enable_all()
         .build()
         .unwrap();
-    let tls = authority.server("localhost", None);
+    let tls = authority.server("localhost");
     let mut listener = {
         let _context = server.enter();
         listen(config.clone(), tls)
@@ -276,7 +248,7 @@ async fn a_peer_that_falls_silent_is_an_error_within_the_idle_timeout() {
 async fn bad_peers_delay_nobody() {
     let authority = Authority::new();
     let config = QuicConfig::default();
-    let mut listener = listen(config, authority.server("localhost", Some(&authority.ca)));
+    let mut listener = listen(config, authority.mutual_server("localhost"));
     let url = url("localhost", listener.local_addr());
     let stranger = Authority::new().client();
     for _ in 0..20 {
@@ -284,8 +256,7 @@ async fn bad_peers_delay_nobody() {
             .await
             .expect_err("connected");
     }
-    let (cert, key) = authority.sign("client", |_| ());
-    let tls = ClientTls::from_pem_files(&authority.ca, Some((&cert, &key))).unwrap();
+    let tls = authority.client_of(&authority);
     let (client, server) = tokio::join!(connect(tls, &url), soon(listener.accept()));
     client.unwrap();
     server.unwrap();
@@ -295,7 +266,7 @@ async fn bad_peers_delay_nobody() {
 async fn a_hundred_peers_connect_at_once() {
     const PEERS: usize = 100;
     let authority = Authority::new();
-    let mut listener = listen(QuicConfig::default(), authority.server("localhost", None));
+    let mut listener = listen(QuicConfig::default(), authority.server("localhost"));
     let url = url("localhost", listener.local_addr());
     let connector = QuicConnector::new(QuicConfig::default(), authority.client(), &io()).unwrap();
     let mut dials = tokio::task::JoinSet::new();

@@ -3,22 +3,21 @@
 use crate::config::TcpConfig;
 use crate::connection::{Established, TcpConnection};
 use crate::handshake::{self, Fresh};
-use crate::mux::Role;
-use crate::socket::{prepare_buffers, prepare_tcp};
-use crate::target::{Place, Target};
-use crate::tls::ClientTls;
+use crate::mux::{Limits, Role};
+use crate::socket::{Duplex, prepare_buffers, prepare_tcp};
+use crate::target::Place;
 use async_trait::async_trait;
-use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{Connection, Connector};
 use datafusion_transport_core::error::{Delivery, ErrorKind, TransportError};
+use datafusion_transport_core::tls::ClientTls;
+use datafusion_transport_core::{IoRuntime, Target};
 use rustls::pki_types::ServerName;
 use socket2::SockRef;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
-use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use url::Url;
 
@@ -64,14 +63,14 @@ impl TcpConnector {
 #[async_trait]
 impl Connector for TcpConnector {
     async fn connect(&self, url: &Url) -> Result<Arc<dyn Connection>, TransportError> {
-        let target = Target::parse(url)?;
+        let place = Place::parse(url)?;
         if url.scheme() == "https" && self.0.tls.is_none() {
             let detail = "the URL asks for TLS and this connector has none configured";
-            return Err(target.error(ErrorKind::Config, detail));
+            return Err(place.error(ErrorKind::Config, detail));
         }
-        let name = target.url.clone();
+        let name = place.url().to_owned();
         let dialer = Arc::clone(&self.0);
-        let dial = async move { dialer.dial(target).await };
+        let dial = async move { dialer.dial(place).await };
         match AbortOnDropHandle::new(self.0.io.handle().spawn(dial)).await {
             Ok(result) => result.map(|connection| Arc::new(connection) as _),
             Err(err) => {
@@ -88,27 +87,25 @@ impl Connector for TcpConnector {
 }
 
 const CONNECT: &str = "connect";
-/// How long an address may be silent before the next one is tried as well (RFC 8305, 5).
-const NEXT_ADDRESS_DELAY: Duration = Duration::from_millis(250);
-/// All of them are tried within one handshake timeout.
-const MAX_ADDRESSES: usize = 16;
 
 impl Dialer {
-    async fn dial(self: Arc<Self>, target: Target) -> Result<TcpConnection, TransportError> {
+    async fn dial(self: Arc<Self>, place: Place) -> Result<TcpConnection, TransportError> {
         let limit = self.config.handshake_timeout;
-        let target = Arc::new(target);
-        let dialed = match &target.place {
-            Place::Unix(path) => {
-                tokio::time::timeout(limit, self.attempt_unix(&target, path)).await
-            }
-            Place::Tcp(host, port) => {
-                tokio::time::timeout(limit, self.dial_addresses(&target, host, *port)).await
+        let dialed = match place.clone() {
+            Place::Unix(path, url) => timeout(limit, self.attempt_unix(&path, &url)).await,
+            Place::Tcp(target) => {
+                let target = Arc::new(target);
+                let attempt = |address| {
+                    let (dialer, target) = (Arc::clone(&self), Arc::clone(&target));
+                    async move { dialer.attempt(&target, address).await }
+                };
+                timeout(limit, target.reach(attempt)).await
             }
         };
         let established = dialed.unwrap_or_else(|_| {
             let detail =
                 format!("no answer within {limit:?}: is the worker serving this protocol there?");
-            Err(target.error(ErrorKind::Timeout, detail))
+            Err(place.error(ErrorKind::Timeout, detail))
         })?;
         let io = self.io.handle();
         Ok(TcpConnection::start(
@@ -117,43 +114,6 @@ impl Dialer {
             &self.drivers,
             &io,
         ))
-    }
-
-    /// One address after the other, each as soon as the one before failed or has been silent for a while. The first
-    /// that completes its handshake wins, the others are dropped.
-    async fn dial_addresses(
-        self: &Arc<Self>,
-        target: &Arc<Target>,
-        host: &str,
-        port: u16,
-    ) -> Result<Established, TransportError> {
-        let found = target.resolve(host, port).await?;
-        let mut addresses = found.into_iter().take(MAX_ADDRESSES);
-        let mut attempts = JoinSet::new();
-        let mut failure: Option<TransportError> = None;
-        loop {
-            if let Some(address) = addresses.next() {
-                let (dialer, target) = (Arc::clone(self), Arc::clone(target));
-                attempts.spawn(async move { dialer.attempt(&target, address).await });
-            }
-            let ended = if addresses.len() == 0 {
-                attempts.join_next().await
-            } else {
-                let next = tokio::time::timeout(NEXT_ADDRESS_DELAY, attempts.join_next()).await;
-                let Ok(ended) = next else { continue };
-                ended
-            };
-            match ended {
-                Some(Ok(Ok(established))) => return Ok(established),
-                Some(Ok(Err(err))) => failure = Some(more_telling(failure, err)),
-                // An attempt never panics and is aborted only with this future.
-                Some(Err(err)) => return Err(target.error(ErrorKind::Connect, err.to_string())),
-                None if addresses.len() == 0 => break,
-                None => {}
-            }
-        }
-        let unknown = || target.error(ErrorKind::Connect, "the host name has no address");
-        Err(failure.unwrap_or_else(unknown))
     }
 
     async fn attempt(
@@ -171,57 +131,46 @@ impl Dialer {
             let detail = format!("cannot set the options of the socket: {err}");
             target.error(ErrorKind::Config, detail)
         })?;
-        let tls = match (&self.tls, &target.place) {
-            (Some(tls), Place::Tcp(host, _)) => Some((tls, server_name(target, host)?)),
-            _ => None,
+        let tls = match &self.tls {
+            Some(tls) => Some((tls, server_name(target)?)),
+            None => None,
         };
         let done = handshake::connect(Fresh::Tcp(stream), tls, self.config.limits()).await;
-        established(target, done)
+        established(target.url(), done)
     }
 
-    async fn attempt_unix(
-        &self,
-        target: &Target,
-        path: &Path,
-    ) -> Result<Established, TransportError> {
+    async fn attempt_unix(&self, path: &Path, url: &str) -> Result<Established, TransportError> {
         let refused = |err| {
             let detail = format!("{}: {err}; is the worker serving there?", path.display());
-            target.error(ErrorKind::Connect, detail)
+            TransportError::new(ErrorKind::Connect, CONNECT, url, detail)
         };
         let stream = UnixStream::connect(path).await.map_err(refused)?;
         prepare_buffers(&SockRef::from(&stream), &self.config).map_err(refused)?;
         let done = handshake::connect(Fresh::Unix(stream), None, self.config.limits()).await;
-        established(target, done)
+        established(url, done)
     }
 }
 
 fn established(
-    target: &Target,
-    done: Result<(crate::socket::Duplex, crate::mux::Limits), handshake::Failure>,
+    url: &str,
+    done: Result<(Duplex, Limits), handshake::Failure>,
 ) -> Result<Established, TransportError> {
     let (socket, theirs) = done.map_err(|failure| {
-        let err = failure.error(CONNECT, &target.url);
+        let err = failure.error(CONNECT, url);
         err.with_delivery(Delivery::NotDelivered)
     })?;
     Ok(Established {
         socket,
         role: Role::Connector,
         theirs,
-        peer: target.url.clone(),
+        peer: url.to_owned(),
     })
 }
 
-fn server_name(target: &Target, host: &str) -> Result<ServerName<'static>, TransportError> {
-    ServerName::try_from(host.to_owned()).map_err(|err| {
-        let detail = format!("no certificate can be for `{host}`: {err}");
+fn server_name(target: &Target) -> Result<ServerName<'static>, TransportError> {
+    let host = target.host().to_owned();
+    ServerName::try_from(host).map_err(|err| {
+        let detail = format!("no certificate can be for `{}`: {err}", target.host());
         target.error(ErrorKind::Config, detail)
     })
-}
-
-/// A peer that answered says more than an address where nobody is.
-fn more_telling(before: Option<TransportError>, err: TransportError) -> TransportError {
-    match before {
-        Some(before) if err.kind() == ErrorKind::Connect => before,
-        _ => err,
-    }
 }

@@ -1,10 +1,12 @@
 //! From a fresh socket to two sides that know each other's limits: TLS where configured, then the preambles
 //! (`docs/tcp.md`, T-1 to T-4).
 
+use crate::error::handshake_failure;
 use crate::mux::{Limits, PREAMBLE_BYTES, Preamble, PreambleError, VERSIONED_BYTES};
 use crate::socket::Duplex;
-use crate::tls::{ClientTls, ServerTls, check_alpn, tls_failure};
+use crate::tls::{ALPN, check_alpn};
 use datafusion_transport_core::error::{ErrorKind, TransportError};
+use datafusion_transport_core::tls::{ClientTls, ServerTls};
 use rustls::pki_types::ServerName;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -17,11 +19,8 @@ pub(crate) enum Fresh {
     Unix(UnixStream),
 }
 
-/// Why a handshake failed.
-pub(crate) enum Failure {
-    Own(TransportError),
-    Found(ErrorKind, String),
-}
+/// Why a handshake failed, in words.
+pub(crate) struct Failure(String);
 
 type Done = (Duplex, Limits);
 
@@ -41,10 +40,10 @@ pub(crate) async fn connect(
             Ok((Duplex::unix(stream), theirs))
         }
         (Fresh::Tcp(stream), Some((tls, name))) => {
-            let config = tls.current().map_err(Failure::Own)?;
+            let config = tls.current(&[ALPN]).await;
             let connected = TlsConnector::from(config).connect(name, stream).await;
-            let mut stream = connected.map_err(Failure::tls)?;
-            check_alpn(stream.get_ref().1.alpn_protocol()).map_err(Failure::handshake)?;
+            let mut stream = connected.map_err(Failure::io)?;
+            check_alpn(stream.get_ref().1.alpn_protocol()).map_err(Failure)?;
             let theirs = greet(&mut stream, ours).await?;
             Ok((Duplex::split(stream), theirs))
         }
@@ -67,10 +66,10 @@ pub(crate) async fn accept(
             Ok((Duplex::unix(stream), theirs))
         }
         (Fresh::Tcp(stream), Some(tls)) => {
-            let config = tls.current().map_err(Failure::Own)?;
+            let config = tls.current(&[ALPN]).await;
             let accepted = TlsAcceptor::from(config).accept(stream).await;
-            let mut stream = accepted.map_err(Failure::tls)?;
-            check_alpn(stream.get_ref().1.alpn_protocol()).map_err(Failure::handshake)?;
+            let mut stream = accepted.map_err(Failure::io)?;
+            check_alpn(stream.get_ref().1.alpn_protocol()).map_err(Failure)?;
             let theirs = answer(&mut stream, ours).await?;
             Ok((Duplex::split(stream), theirs))
         }
@@ -105,8 +104,8 @@ where
 
 async fn say(stream: &mut (impl AsyncWrite + Unpin), ours: Limits) -> Result<(), Failure> {
     let preamble = Preamble { limits: ours }.encode();
-    stream.write_all(&preamble).await.map_err(Failure::tls)?;
-    stream.flush().await.map_err(Failure::tls)
+    stream.write_all(&preamble).await.map_err(Failure::io)?;
+    stream.flush().await.map_err(Failure::io)
 }
 
 /// Reads the peer's preamble and not a byte more.
@@ -119,9 +118,9 @@ async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> Result<Limits, Failure> 
             _ => PREAMBLE_BYTES,
         };
         let mut rest = (&mut *stream).take((wanted - bytes.len()) as u64);
-        if rest.read_buf(&mut bytes).await.map_err(Failure::tls)? == 0 {
+        if rest.read_buf(&mut bytes).await.map_err(Failure::io)? == 0 {
             let detail = "the peer ended the connection before it said anything: is it this protocol's port?";
-            return Err(Failure::handshake(detail.into()));
+            return Err(Failure(detail.into()));
         }
         match Preamble::decode(&bytes) {
             Ok(None) => {}
@@ -132,17 +131,12 @@ async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> Result<Limits, Failure> 
 }
 
 impl Failure {
-    fn handshake(detail: String) -> Self {
-        Self::Found(ErrorKind::Handshake, detail)
-    }
-
-    fn tls(err: io::Error) -> Self {
-        let (kind, detail) = tls_failure(&err);
-        Self::Found(kind, detail)
+    fn io(err: io::Error) -> Self {
+        Self(handshake_failure(&err))
     }
 
     fn preamble(err: &PreambleError) -> Self {
-        Self::handshake(match err {
+        Self(match err {
             PreambleError::Foreign("TLS") => {
                 "the peer expects TLS and this side is configured for plaintext".into()
             }
@@ -152,9 +146,6 @@ impl Failure {
 
     /// The error of `operation` with `peer`.
     pub(crate) fn error(self, operation: &'static str, peer: &str) -> TransportError {
-        match self {
-            Self::Own(err) => err.during(operation, peer),
-            Self::Found(kind, detail) => TransportError::new(kind, operation, peer, detail),
-        }
+        TransportError::new(ErrorKind::Handshake, operation, peer, self.0)
     }
 }

@@ -26,10 +26,10 @@
 //! |---|---|
 //! | `config` | every knob, checked when something is built from it |
 //! | `mux` | frames, windows, queues: the state machine, without I/O |
-//! | `tls` | TLS as the caller configured it |
+//! | `tls` | the protocol's name; certificates are `datafusion_transport_core::tls` |
 //! | `connector`, `target` | URL → address → connection |
 //! | `listener`, `admission` | port or Unix socket → connections; bounded handshakes |
-//! | `handshake` | TLS and the preambles |
+//! | `handshake`, `error` | TLS and the preambles, and what they fail of in words |
 //! | `connection`, `link` | opens and accepts streams, closes; what its parts share |
 //! | `send_stream`, `recv_stream` | bytes in, bytes out |
 //! | `driver`, `reader`, `writer`, `liveness` | the tasks of a connection |
@@ -49,6 +49,7 @@ mod config;
 mod connection;
 mod connector;
 mod driver;
+mod error;
 mod handshake;
 mod link;
 mod listener;
@@ -64,5 +65,6 @@ mod writer;
 
 pub use config::{CongestionControl, TcpConfig};
 pub use connector::TcpConnector;
+pub use datafusion_transport_core::tls::{ClientTls, DevelopmentIdentity, ServerTls};
 pub use listener::TcpListener;
-pub use tls::{ALPN, ClientTls, ServerTls};
+pub use tls::ALPN;

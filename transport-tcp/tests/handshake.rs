@@ -58,23 +58,28 @@ async fn a_tls_client_at_a_plaintext_port_is_told() {
 async fn certificates_are_verified() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let err = refusal_by(Some(theirs.server("127.0.0.1")), Some(ours.client())).await;
-    assert!(err.detail().contains("does not trust"), "{err}");
+    assert!(
+        err.detail()
+            .contains("signed by a CA that this side trusts"),
+        "{err}"
+    );
     let err = refusal_by(Some(ours.server("worker-7")), Some(ours.client())).await;
     assert!(err.detail().contains("host name in the URL"), "{err}");
-    let mutual = ServerTls::new(Arc::new(ours.server_config("127.0.0.1", true)));
-    let err = refusal_by(Some(mutual), Some(ours.client())).await;
+    let mutual = ours.mutual_server("127.0.0.1");
+    let err = refusal_by(Some(mutual.clone()), Some(ours.client())).await;
     assert!(err.detail().contains("mutual TLS"), "{err}");
+    let err = refusal_by(Some(mutual), Some(ours.client_of(&theirs))).await;
+    assert!(err.detail().contains("does not trust the CA"), "{err}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_protocol_over_tls_is_refused() {
     let authority = Authority::new();
-    for protocols in [vec![b"h2".to_vec()], vec![]] {
-        let mut config = authority.server_config("127.0.0.1", false);
-        config.alpn_protocols = protocols;
+    for protocols in [&[&b"h2"[..]][..], &[]] {
+        let config = authority.server("127.0.0.1").as_last_read(protocols);
         let port = Socket::bind("127.0.0.1:0").await.unwrap();
         let url = url("127.0.0.1", port.local_addr().unwrap());
-        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let acceptor = tokio_rustls::TlsAcceptor::from(config);
         let serving = tokio::spawn(async move {
             let (socket, _) = port.accept().await.unwrap();
             let _ = acceptor.accept(socket).await;

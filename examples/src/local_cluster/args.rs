@@ -25,7 +25,7 @@ const BYTES_PER_PARTITION: &str = "16384";
 
 /// The development certificate needs no warning here: it's made for this run, in a directory that
 /// only this user can read, and the workers listen on the loopback address.
-const LOG: &str = "warn,datafusion_transport_quic::development=error";
+const LOG: &str = "warn,datafusion_transport_core::tls::development=error";
 
 const EXAMPLES: &str = "\
 Examples:

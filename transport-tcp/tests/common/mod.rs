@@ -1,38 +1,20 @@
-//! Pairs of connected peers over real sockets, and certificates to connect them with.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
+//! Pairs of connected peers over real sockets.
+#![allow(dead_code, unreachable_pub, unused_imports, clippy::unwrap_used)]
 
-use bytes::Bytes;
 use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{
-    BiStream, Connection, Connector, Listener, RecvStream, SendStream, StreamClass, StreamError,
-    read, write,
+    BiStream, Connection, Connector, Listener, StreamClass, read,
 };
+pub use datafusion_transport_core::testing::{Authority, drain, send, soon};
 use datafusion_transport_tcp::{ClientTls, ServerTls, TcpConfig, TcpConnector, TcpListener};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::pki_types::PrivateKeyDer;
-use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use std::collections::VecDeque;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::runtime::Handle;
 use url::Url;
 
 /// The runtime of the test itself.
 pub fn io() -> IoRuntime {
     IoRuntime::from_handle(Handle::current())
-}
-
-/// Nothing here takes long; what takes this long hangs.
-pub const DEADLINE: Duration = Duration::from_secs(60);
-
-/// Awaits, but not for ever.
-pub async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(DEADLINE, future)
-        .await
-        .unwrap_or_else(|_| panic!("hangs"))
 }
 
 /// A client and the server's view of the same connection.
@@ -103,21 +85,6 @@ impl Pair {
     }
 }
 
-/// Writes one buffer.
-pub async fn send(stream: &mut dyn SendStream, bytes: impl Into<Bytes>) -> Result<(), StreamError> {
-    write(stream, &mut VecDeque::from([bytes.into()])).await
-}
-
-/// Reads to the end and counts.
-pub async fn drain(stream: &mut dyn RecvStream) -> Result<usize, StreamError> {
-    let mut bytes = 0;
-    while let Some(chunk) = read(stream, usize::MAX).await? {
-        assert!(!chunk.is_empty());
-        bytes += chunk.len();
-    }
-    Ok(bytes)
-}
-
 /// Sends back what arrives, on every stream.
 pub async fn echo(server: Arc<dyn Connection>) {
     let mut streams = tokio::task::JoinSet::new();
@@ -132,59 +99,5 @@ pub async fn echo(server: Arc<dyn Connection>) {
             }
             tx.finish();
         });
-    }
-}
-
-/// A private CA, and TLS configurations with certificates that it signs.
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    pub fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        Self(CertifiedIssuer::self_signed(params, key).unwrap())
-    }
-
-    fn roots(&self) -> RootCertStore {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.0.der().clone()).unwrap();
-        roots
-    }
-
-    pub fn server_config(&self, name: &str, client_auth: bool) -> ServerConfig {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let cert = params.signed_by(&key, &self.0).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .unwrap();
-        let builder = if client_auth {
-            let roots = Arc::new(self.roots());
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
-            builder.with_client_cert_verifier(verifier.build().unwrap())
-        } else {
-            builder.with_no_client_auth()
-        };
-        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        builder
-            .with_single_cert(vec![cert.der().clone()], key)
-            .unwrap()
-    }
-
-    pub fn server(&self, name: &str) -> ServerTls {
-        ServerTls::new(Arc::new(self.server_config(name, false)))
-    }
-
-    /// Trusts this CA and presents nothing.
-    pub fn client(&self) -> ClientTls {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .unwrap()
-            .with_root_certificates(self.roots())
-            .with_no_client_auth();
-        ClientTls::new(Arc::new(config))
     }
 }

@@ -1,7 +1,7 @@
 //! [`DevelopmentIdentity`]: a self-signed certificate for trying things out on one machine.
 
+use crate::error::{ErrorKind, TransportError};
 use crate::tls::{ClientTls, ServerTls};
-use datafusion_transport_core::error::{ErrorKind, TransportError};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
