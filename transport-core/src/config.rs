@@ -9,7 +9,8 @@ use std::time::Duration;
 extensions_options! {
     /// Options of the transport between the workers of a query. They travel with the query, so that traffic among workers obeys them too.
     pub struct TransportOptions {
-        /// Which registered transport carries the query: `quic`, `grpc`, or any other kind that was registered.
+        /// Which registered transport carries the query: `quic`, `tcp`, `grpc`, or any other kind that was registered;
+        /// `auto`, where it is, is for each worker the first of them that works.
         /// `default` is the one the process was configured with.
         pub kind: String, default = "default".to_string()
         /// Milliseconds to reach a worker, handshake included, before the query fails.

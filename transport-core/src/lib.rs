@@ -23,6 +23,7 @@
 //! The wire format is specified in `docs/protocol.md`, whose numbered rules the code cites.
 #![forbid(unsafe_code)]
 
+mod auto;
 mod client;
 pub mod config;
 pub mod connection;
@@ -44,6 +45,7 @@ mod transports;
 pub mod wire;
 mod worker;
 
+pub use auto::{AutoChoice, AutoOptions};
 pub use client::{PeerStats, PoolOptions};
 pub use config::TransportOptions;
 pub use error::{Delivery, ErrorKind, TransportError};

@@ -1,6 +1,7 @@
 //! [`Transports`]: the registry of transport kinds, and the one call that wires a session to it.
 
-use crate::client::{PeerStats, Pool, PoolOptions, PooledResolver};
+use crate::auto::{Auto, AutoChoice, AutoOptions, AutoResolver, Candidate};
+use crate::client::{PeerStats, Pool, PoolOptions, PooledResolver, QueryTable};
 use crate::config::{DEFAULT_KIND, TransportOptions};
 use crate::connection::Connector;
 use crate::error::{ErrorKind, TransportError};
@@ -22,6 +23,7 @@ pub struct Transports(Arc<Inner>);
 struct Inner {
     default_kind: String,
     kinds: BTreeMap<String, Kind>,
+    auto: Option<Arc<Auto>>,
 }
 
 struct Kind {
@@ -37,6 +39,7 @@ pub struct TransportsBuilder {
     resolvers: Vec<(String, Arc<dyn ChannelResolver + Send + Sync>)>,
     first: Option<String>,
     default_kind: Option<String>,
+    auto: Option<AutoOptions>,
     pool: PoolOptions,
     io: Option<IoRuntime>,
 }
@@ -69,6 +72,25 @@ impl TransportsBuilder {
         self.channel_resolver("grpc", Arc::new(resolver))
     }
 
+    /// Registers kind `auto`, which uses for each worker the first of `quic`, `tcp` and `grpc` that works; those of them that are
+    /// registered. It is not the default kind unless [`default_kind`](Self::default_kind) says so.
+    pub fn auto(self) -> Self {
+        self.auto_options(AutoOptions::default())
+    }
+
+    /// As [`auto`](Self::auto), with the kinds to choose from, best first.
+    pub fn auto_order<K: Into<String>>(mut self, order: impl IntoIterator<Item = K>) -> Self {
+        let order = order.into_iter().map(Into::into).collect();
+        self.auto.get_or_insert_default().order = Some(order);
+        self
+    }
+
+    /// As [`auto`](Self::auto), with all its options.
+    pub fn auto_options(mut self, options: AutoOptions) -> Self {
+        self.auto = Some(options);
+        self
+    }
+
     /// The kind that sessions use until they set `transport.kind`. Default: the one registered first.
     pub fn default_kind(mut self, kind: impl Into<String>) -> Self {
         self.default_kind = Some(kind.into());
@@ -90,7 +112,8 @@ impl TransportsBuilder {
     /// Builds the registry. Connects to nobody yet.
     ///
     /// # Errors
-    /// `Config`: no kind, a kind registered twice or named `default`, an unknown default kind, no connections per peer.
+    /// `Config`: no kind, a kind registered twice or named `default`, an unknown default kind, an order of `auto` that is empty or
+    /// names a kind twice or one that is not registered, no connections per peer.
     pub fn build(self) -> Result<Transports, TransportError> {
         let error = |detail: String| {
             TransportError::new(ErrorKind::Config, "register transports", "local", detail)
@@ -102,13 +125,16 @@ impl TransportsBuilder {
         }
         let io = self.io.map_or_else(IoRuntime::shared, Ok)?;
         let mut kinds = BTreeMap::new();
+        let queries = Arc::new(QueryTable::default());
         let mut add = |name: String, kind: Kind| match kinds.insert(name.clone(), kind) {
             _ if name == DEFAULT_KIND => Err(error(format!("the kind '{name}' is reserved"))),
             Some(_) => Err(error(format!("the kind '{name}' is registered twice"))),
             None => Ok(()),
         };
         for (name, connector) in self.connectors {
-            let pool = Pool::new(name.clone(), connector, io.clone(), self.pool.clone());
+            let queries = Arc::clone(&queries);
+            let options = self.pool.clone();
+            let pool = Pool::new(name.clone(), connector, io.clone(), options, queries);
             let resolver = Arc::new(PooledResolver {
                 pool: Arc::clone(&pool),
             });
@@ -118,6 +144,22 @@ impl TransportsBuilder {
         for (name, resolver) in self.resolvers {
             let pool = None;
             add(name, Kind { resolver, pool })?;
+        }
+        let auto = match self.auto {
+            Some(options) => Some(auto(options, &kinds, io).map_err(error)?),
+            None => None,
+        };
+        if let Some(auto) = &auto {
+            let resolver = Arc::new(AutoResolver {
+                auto: Arc::clone(auto),
+            });
+            let pool = None;
+            if kinds
+                .insert(AUTO_KIND.into(), Kind { resolver, pool })
+                .is_some()
+            {
+                return Err(error(format!("the kind '{AUTO_KIND}' is registered twice")));
+            }
         }
         let default_kind = self.default_kind.or(self.first);
         let default_kind =
@@ -130,8 +172,30 @@ impl TransportsBuilder {
         Ok(Transports(Arc::new(Inner {
             default_kind,
             kinds,
+            auto,
         })))
     }
+}
+
+/// The value of `transport.kind` that chooses among the others.
+const AUTO_KIND: &str = "auto";
+
+fn auto(
+    options: AutoOptions,
+    kinds: &BTreeMap<String, Kind>,
+    io: IoRuntime,
+) -> Result<Arc<Auto>, String> {
+    let order = options.resolve_order(|kind| kinds.contains_key(kind))?;
+    let candidate = |name: String| {
+        let kind = kinds.get(&name)?;
+        Some(Candidate {
+            resolver: Arc::clone(&kind.resolver),
+            pool: kind.pool.clone(),
+            name,
+        })
+    };
+    let candidates = order.into_iter().filter_map(candidate).collect();
+    Ok(Auto::new(candidates, options, io))
 }
 
 impl Transports {
@@ -176,8 +240,17 @@ impl Transports {
         pools.flat_map(|pool| pool.stats()).collect()
     }
 
+    /// What kind `auto` uses for each worker that was called lately, and why no better one. Empty where it is not registered.
+    pub fn auto_choices(&self) -> Vec<AutoChoice> {
+        let auto = self.0.auto.as_ref();
+        auto.map_or_else(Vec::new, |auto| auto.choices())
+    }
+
     /// Closes all pooled connections and waits for the client's tasks to end. Streams still open fail; later calls too.
     pub async fn shutdown(&self) {
+        if let Some(auto) = &self.0.auto {
+            auto.close().await;
+        }
         for pool in self.0.kinds.values().filter_map(|kind| kind.pool.as_ref()) {
             pool.close("the client shut down").await;
         }
@@ -265,7 +338,17 @@ mod tests {
         assert!(err(builder().default_kind("c")).contains("'c' is not registered"));
         let network = Arc::new(MemoryNetwork::new());
         assert!(err(builder().connector("a", Arc::clone(&network) as _)).contains("twice"));
-        assert!(err(builder().connector("default", network)).contains("reserved"));
+        assert!(
+            err(builder().connector("default", Arc::clone(&network) as _)).contains("reserved")
+        );
+        assert!(err(builder().auto()).contains("none of quic, tcp, grpc"));
+        assert!(err(builder().auto_order([""; 0])).contains("empty"));
+        assert!(
+            err(builder().auto_order(["a", "quic"])).contains("'quic', which is not registered")
+        );
+        assert!(err(builder().auto_order(["a", "b", "a"])).contains("'a' twice"));
+        assert!(err(builder().auto_order(["auto"])).contains("not registered"));
+        assert!(err(builder().connector("auto", network).auto_order(["a"])).contains("twice"));
         let transports = builder().build().unwrap();
         let unknown = transports
             .resolver("c")

@@ -12,3 +12,4 @@ mod queries;
 pub(crate) use channel::PooledResolver;
 pub(crate) use pool::Pool;
 pub use pool::{PeerStats, PoolOptions};
+pub(crate) use queries::QueryTable;

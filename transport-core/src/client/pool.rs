@@ -63,6 +63,10 @@ type Dial = Shared<BoxFuture<'static, Result<Arc<Pooled>, TransportError>>>;
 /// Dials that one caller waits for, its own and others', within its limit.
 const MAX_DIALS: usize = 3;
 
+/// A worker that was not called for this many idle timeouts is forgotten, its counters too: long enough for whoever reads
+/// them, and in a cluster whose workers come and go under new URLs the table stays as small as what is in use.
+const FORGET_AFTER_IDLE_TIMEOUTS: u32 = 10;
+
 /// The connections of one transport kind. Dropping it closes them all.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -71,7 +75,8 @@ pub(crate) struct Pool {
     io: IoRuntime,
     options: PoolOptions,
     peers: Mutex<HashMap<Url, Arc<Peer>>>,
-    pub(super) queries: QueryTable,
+    /// One table for all kinds of a registry: a query's streams to several workers may go over several kinds.
+    pub(super) queries: Arc<QueryTable>,
     tasks: TaskTracker,
     closed: CancellationToken,
 }
@@ -85,6 +90,7 @@ struct Peer {
     streams_opened: AtomicU64,
     streams_active: AtomicUsize,
     past: Mutex<ConnectionStats>,
+    last_used: Mutex<Instant>,
 }
 
 #[derive(Debug)]
@@ -114,6 +120,7 @@ impl Pool {
         connector: Arc<dyn Connector>,
         io: IoRuntime,
         options: PoolOptions,
+        queries: Arc<QueryTable>,
     ) -> Arc<Self> {
         let pool = Arc::new(Self {
             kind,
@@ -121,7 +128,7 @@ impl Pool {
             io,
             options,
             peers: Mutex::default(),
-            queries: QueryTable::default(),
+            queries,
             tasks: TaskTracker::new(),
             closed: CancellationToken::new(),
         });
@@ -175,6 +182,12 @@ impl Pool {
         Ok((stream, lease))
     }
 
+    /// Whether a connection to the worker lives now. Dials nobody.
+    pub(crate) fn is_connected(&self, url: &Url) -> bool {
+        let peers = lock(&self.peers);
+        peers.get(url).is_some_and(|peer| peer.has_connection())
+    }
+
     /// Counters by worker, in the order of their URLs.
     pub(crate) fn stats(&self) -> Vec<PeerStats> {
         let peers: Vec<_> = lock(&self.peers).values().cloned().collect();
@@ -204,6 +217,7 @@ impl Pool {
     fn peer(&self, url: &Url) -> Arc<Peer> {
         let mut peers = lock(&self.peers);
         if let Some(peer) = peers.get(url) {
+            *lock(&peer.last_used) = Instant::now();
             return Arc::clone(peer);
         }
         let peer = Arc::new(Peer::new(url.clone(), self.options.connections_per_peer));
@@ -293,8 +307,12 @@ impl Pool {
             .shared()
     }
 
+    /// Closes connections without streams and forgets workers that nobody called for long.
     fn close_idle(&self) {
-        for peer in lock(&self.peers).values() {
+        let idle = self.options.idle_timeout;
+        let forget_after = idle.saturating_mul(FORGET_AFTER_IDLE_TIMEOUTS);
+        let mut peers = lock(&self.peers);
+        for peer in peers.values() {
             for slot in &peer.slots {
                 let mut slot = lock(slot);
                 if let Slot::Ready(pooled) = &*slot
@@ -306,6 +324,12 @@ impl Pool {
                 }
             }
         }
+        // A call or a dial under way holds its peer, and takes it under this lock.
+        peers.retain(|_, peer| {
+            Arc::strong_count(peer) > 1
+                || peer.has_connection()
+                || lock(&peer.last_used).elapsed() < forget_after
+        });
     }
 }
 
@@ -327,6 +351,7 @@ impl Peer {
             streams_opened: AtomicU64::new(0),
             streams_active: AtomicUsize::new(0),
             past: Mutex::default(),
+            last_used: Mutex::new(Instant::now()),
         }
     }
 
@@ -344,6 +369,13 @@ impl Peer {
             };
         }
         result
+    }
+
+    fn has_connection(&self) -> bool {
+        self.slots.iter().any(|slot| match &*lock(slot) {
+            Slot::Ready(pooled) => pooled.connection.close_reason().is_none(),
+            Slot::Empty | Slot::Dialling(_) => false,
+        })
     }
 
     /// Closes a connection and keeps its counters.
@@ -455,3 +487,6 @@ fn add(total: &mut ConnectionStats, more: &ConnectionStats) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;
