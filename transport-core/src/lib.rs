@@ -29,6 +29,8 @@ pub mod config;
 pub mod connection;
 pub mod error;
 mod framed;
+#[cfg(feature = "grpc")]
+mod grpc;
 pub mod memory;
 mod race;
 mod resolver;
@@ -49,6 +51,8 @@ pub use auto::{AutoChoice, AutoOptions};
 pub use client::{PeerStats, PoolOptions};
 pub use config::TransportOptions;
 pub use error::{Delivery, ErrorKind, TransportError};
+#[cfg(feature = "grpc")]
+pub use grpc::GrpcStream;
 pub use resolver::TransportResolver;
 pub use runtime::IoRuntime;
 pub use server::{Server, ServerBuilder, ServerHandle, ServerStats};

@@ -1,11 +1,14 @@
 //! [`Admission`]: accepts sockets and completes their handshakes, many at a time.
 
+use crate::arrival::{Arrival, Offer, receive};
 use crate::config::TcpConfig;
 use crate::connection::{Established, TcpConnection};
-use crate::handshake::{self, Fresh};
+use crate::handshake::Fresh;
+use crate::http2::{Http2Start, Http2Stream};
 use crate::listener::Made;
-use crate::mux::Role;
-use crate::socket::{prepare_buffers, prepare_tcp};
+use crate::mux::{Limits, Role};
+use crate::socket::{Duplex, prepare_buffers, prepare_tcp};
+use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::error::{ErrorKind, TransportError};
 use datafusion_transport_core::tls::ServerTls;
 use socket2::SockRef;
@@ -31,7 +34,10 @@ pub(crate) struct Admission {
     config: TcpConfig,
     tls: Option<ServerTls>,
     accepted: mpsc::Sender<TcpConnection>,
+    /// For HTTP/2 connections, where the port is shared.
+    http2: Option<mpsc::Sender<Http2Stream>>,
     made: Arc<Made>,
+    io: IoRuntime,
 }
 
 /// Handshakes at the same time; 256 are a large cluster starting up. One more ends the oldest, which dawdles: peers that
@@ -45,13 +51,17 @@ impl Admission {
         config: TcpConfig,
         tls: Option<ServerTls>,
         accepted: mpsc::Sender<TcpConnection>,
+        http2: Option<mpsc::Sender<Http2Stream>>,
         made: Arc<Made>,
+        io: IoRuntime,
     ) -> Arc<Self> {
         Arc::new(Self {
             config,
             tls,
             accepted,
+            http2,
             made,
+            io,
         })
     }
 
@@ -96,10 +106,20 @@ impl Admission {
     async fn handshake(self: Arc<Self>, socket: Fresh, peer: String) {
         let limit = self.config.handshake_timeout;
         let completed = tokio::time::timeout(limit, self.complete(socket, &peer)).await;
-        let established = match completed {
-            Ok(Ok(established)) => established,
-            Ok(Err(err)) => return tracing::warn!(%err, "TCP handshake failed"),
-            Err(_) => return tracing::warn!(peer, "TCP handshake not complete within {limit:?}"),
+        match completed {
+            Ok(Ok(Arrival::Ours(socket, theirs))) => self.establish(socket, theirs, peer).await,
+            Ok(Ok(Arrival::Http2(start))) => self.hand_over(start).await,
+            Ok(Err(err)) => tracing::warn!(%err, "TCP handshake failed"),
+            Err(_) => tracing::warn!(peer, "TCP handshake not complete within {limit:?}"),
+        }
+    }
+
+    async fn establish(&self, socket: Duplex, theirs: Limits, peer: String) {
+        let established = Established {
+            socket,
+            role: Role::Listener,
+            theirs,
+            peer,
         };
         let drivers = &self.made.drivers;
         let io = Handle::current();
@@ -109,7 +129,25 @@ impl Admission {
         let _ = self.accepted.send(connection).await;
     }
 
-    async fn complete(&self, socket: Fresh, peer: &str) -> Result<Established, TransportError> {
+    async fn hand_over(&self, start: Http2Start) {
+        let (peer, limit) = (start.peer, self.config.handshake_timeout);
+        let Some(http2) = &self.http2 else { return };
+        let stream = Http2Stream::new(start, self.io.clone());
+        match tokio::time::timeout(limit, http2.send(stream)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => tracing::warn!(%peer, "HTTP/2 connection closed: its server is gone"),
+            Err(_) => {
+                tracing::warn!(%peer, "HTTP/2 connection closed: its server did not take it within {limit:?}")
+            }
+        }
+    }
+
+    /// Whether somebody takes them, now.
+    fn serves_http2(&self) -> bool {
+        self.http2.as_ref().is_some_and(|http2| !http2.is_closed())
+    }
+
+    async fn complete(&self, socket: Fresh, peer: &str) -> Result<Arrival, TransportError> {
         let prepared = match &socket {
             Fresh::Tcp(stream) => prepare_tcp(stream, &self.config),
             Fresh::Unix(stream) => prepare_buffers(&SockRef::from(stream), &self.config),
@@ -118,14 +156,13 @@ impl Admission {
             let detail = format!("cannot set the options of the socket: {err}");
             TransportError::new(ErrorKind::Config, "accept", peer, detail)
         })?;
-        let done = handshake::accept(socket, self.tls.as_ref(), self.config.limits()).await;
-        let (socket, theirs) = done.map_err(|failure| failure.error("accept", peer))?;
-        Ok(Established {
-            socket,
-            role: Role::Listener,
-            theirs,
-            peer: peer.to_owned(),
-        })
+        let offer = Offer {
+            tls: self.tls.as_ref(),
+            limits: self.config.limits(),
+            http2: self.serves_http2(),
+        };
+        let arrival = receive(socket, &offer).await;
+        arrival.map_err(|failure| failure.error("accept", peer))
     }
 }
 

@@ -6,12 +6,12 @@ use crate::mux::{Limits, PREAMBLE_BYTES, Preamble, PreambleError, VERSIONED_BYTE
 use crate::socket::Duplex;
 use crate::tls::{ALPN, check_alpn};
 use datafusion_transport_core::error::{ErrorKind, TransportError};
-use datafusion_transport_core::tls::{ClientTls, ServerTls};
+use datafusion_transport_core::tls::ClientTls;
 use rustls::pki_types::ServerName;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::TlsConnector;
 
 /// A socket without a word on it yet.
 pub(crate) enum Fresh {
@@ -20,7 +20,7 @@ pub(crate) enum Fresh {
 }
 
 /// Why a handshake failed, in words.
-pub(crate) struct Failure(String);
+pub(crate) struct Failure(pub(crate) String);
 
 type Done = (Duplex, Limits);
 
@@ -50,56 +50,43 @@ pub(crate) async fn connect(
     }
 }
 
-/// The listener's side.
-pub(crate) async fn accept(
-    socket: Fresh,
-    tls: Option<&ServerTls>,
-    ours: Limits,
-) -> Result<Done, Failure> {
-    match (socket, tls) {
-        (Fresh::Tcp(mut stream), None) => {
-            let theirs = answer(&mut stream, ours).await?;
-            Ok((Duplex::tcp(stream), theirs))
-        }
-        (Fresh::Unix(mut stream), _) => {
-            let theirs = answer(&mut stream, ours).await?;
-            Ok((Duplex::unix(stream), theirs))
-        }
-        (Fresh::Tcp(stream), Some(tls)) => {
-            let config = tls.current(&[ALPN]).await;
-            let accepted = TlsAcceptor::from(config).accept(stream).await;
-            let mut stream = accepted.map_err(Failure::io)?;
-            check_alpn(stream.get_ref().1.alpn_protocol()).map_err(Failure)?;
-            let theirs = answer(&mut stream, ours).await?;
-            Ok((Duplex::split(stream), theirs))
-        }
-    }
-}
-
 async fn greet<S>(stream: &mut S, ours: Limits) -> Result<Limits, Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     say(stream, ours).await?;
-    hear(stream).await
+    hear(stream, Vec::new()).await
 }
 
-async fn answer<S>(stream: &mut S, ours: Limits) -> Result<Limits, Failure>
+/// The listener's side. `seen` is what has been read already.
+pub(crate) async fn answer<S>(
+    stream: &mut S,
+    seen: Vec<u8>,
+    ours: Limits,
+) -> Result<Limits, Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let heard = hear(stream).await;
+    let heard = hear(stream, seen).await;
     // T-2: also when nothing comes of it, so that the peer can say why.
     let said = say(stream, ours).await;
     if heard.is_err() {
-        let _ = stream.shutdown().await;
-        // Until the peer has closed too: an earlier close would destroy the answer.
-        let mut ignored = [0; 1024];
-        while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
+        leave(stream).await;
     }
     let theirs = heard?;
     said?;
     Ok(theirs)
+}
+
+/// Ends a connection that comes to nothing, after the last words of this side.
+pub(crate) async fn leave<S>(stream: &mut S)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let _ = stream.shutdown().await;
+    // Until the peer has closed too: an earlier close would destroy those words.
+    let mut ignored = [0; 1024];
+    while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
 }
 
 async fn say(stream: &mut (impl AsyncWrite + Unpin), ours: Limits) -> Result<(), Failure> {
@@ -108,10 +95,15 @@ async fn say(stream: &mut (impl AsyncWrite + Unpin), ours: Limits) -> Result<(),
     stream.flush().await.map_err(Failure::io)
 }
 
-/// Reads the peer's preamble and not a byte more.
-async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> Result<Limits, Failure> {
-    let mut bytes = Vec::with_capacity(PREAMBLE_BYTES);
+/// Reads the peer's preamble, which may begin with what was `seen` already, and not a byte more.
+async fn hear(stream: &mut (impl AsyncRead + Unpin), seen: Vec<u8>) -> Result<Limits, Failure> {
+    let mut bytes = seen;
     loop {
+        match Preamble::decode(&bytes) {
+            Ok(None) => {}
+            Ok(Some(preamble)) => return Ok(preamble.limits),
+            Err(err) => return Err(Failure::preamble(&err, &bytes)),
+        }
         // What is behind the version may differ in other versions.
         let wanted = match bytes.len() {
             0..VERSIONED_BYTES => VERSIONED_BYTES,
@@ -120,28 +112,38 @@ async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> Result<Limits, Failure> 
         let mut rest = (&mut *stream).take((wanted - bytes.len()) as u64);
         if rest.read_buf(&mut bytes).await.map_err(Failure::io)? == 0 {
             let detail = "the peer ended the connection before it said anything: is it this protocol's port?";
-            return Err(Failure(detail.into()));
-        }
-        match Preamble::decode(&bytes) {
-            Ok(None) => {}
-            Ok(Some(preamble)) => return Ok(preamble.limits),
-            Err(err) => return Err(Failure::preamble(&err)),
+            return Err(Failure::because(detail));
         }
     }
 }
 
 impl Failure {
-    fn io(err: io::Error) -> Self {
+    pub(crate) fn because(detail: &str) -> Self {
+        Self(detail.to_owned())
+    }
+
+    pub(crate) fn io(err: io::Error) -> Self {
         Self(handshake_failure(&err))
     }
 
-    fn preamble(err: &PreambleError) -> Self {
-        Self(match err {
+    fn preamble(err: &PreambleError, began: &[u8]) -> Self {
+        match err {
             PreambleError::Foreign("TLS") => {
-                "the peer expects TLS and this side is configured for plaintext".into()
+                Self::because("the peer expects TLS and this side is configured for plaintext")
             }
-            err => err.to_string(),
-        })
+            PreambleError::Foreign(_) => {
+                Self(format!("{err}; it began `{}`", began.escape_ascii()))
+            }
+            err => Self(err.to_string()),
+        }
+    }
+
+    /// T-23: a TLS client that named no protocol, and does not speak HTTP/2.
+    pub(crate) fn foreign_over_tls(began: &[u8]) -> Self {
+        Self(format!(
+            "the peer named no protocol (ALPN) over TLS and does not speak HTTP/2; it began `{}`",
+            began.escape_ascii()
+        ))
     }
 
     /// The error of `operation` with `peer`.

@@ -29,6 +29,7 @@
 //! | `tls` | the protocol's name; certificates are `datafusion_transport_core::tls` |
 //! | `connector`, `target` | URL → address → connection |
 //! | `listener`, `admission` | port or Unix socket → connections; bounded handshakes |
+//! | `arrival`, `http2` | what a connection turns out to be: this protocol, or gRPC on a shared port |
 //! | `handshake`, `error` | TLS and the preambles, and what they fail of in words |
 //! | `connection`, `link` | opens and accepts streams, closes; what its parts share |
 //! | `send_stream`, `recv_stream` | bytes in, bytes out |
@@ -45,12 +46,14 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod arrival;
 mod config;
 mod connection;
 mod connector;
 mod driver;
 mod error;
 mod handshake;
+mod http2;
 mod link;
 mod listener;
 mod liveness;
@@ -66,5 +69,6 @@ mod writer;
 pub use config::{CongestionControl, TcpConfig};
 pub use connector::TcpConnector;
 pub use datafusion_transport_core::tls::{ClientTls, DevelopmentIdentity, ServerTls};
+pub use http2::{Http2Connections, Http2Stream};
 pub use listener::TcpListener;
 pub use tls::ALPN;

@@ -3,6 +3,7 @@
 use crate::admission::{Admission, Port};
 use crate::config::TcpConfig;
 use crate::connection::{TcpConnection, close};
+use crate::http2::{self, Http2Connections, Http2Stream};
 use crate::link::Link;
 use async_trait::async_trait;
 use datafusion_transport_core::IoRuntime;
@@ -54,7 +55,8 @@ const KERNEL_BACKLOG: i32 = 1024;
 const SHUTDOWN: &str = "the worker is shutting down";
 
 impl TcpListener {
-    /// Binds `addr` (port 0 takes a free one) and accepts from now on, only with TLS if `tls` is given.
+    /// Binds `addr` (port 0 takes a free one) and accepts from now on, only with TLS if `tls` is given. HTTP/2 is refused
+    /// in words that a gRPC client shows.
     ///
     /// # Errors
     /// Kind `Config`: an invalid field of `config`, or an address that can't be bound.
@@ -62,6 +64,58 @@ impl TcpListener {
         addr: SocketAddr,
         config: TcpConfig,
         tls: Option<ServerTls>,
+        io: &IoRuntime,
+    ) -> Result<Self, TransportError> {
+        Self::bind_tcp(addr, config, tls, None, io)
+    }
+
+    /// Like [`bind`](Self::bind), and shares the port with HTTP/2: what a gRPC client opens is not this listener's but comes
+    /// out of the [`Http2Connections`], for a server of the caller's. Without TLS the first bytes tell the two apart, with
+    /// TLS the protocol name (ALPN `h2`), and a client that names none is HTTP/2 if it speaks it. `tls` is for both: with
+    /// a client CA, gRPC clients need a certificate too, and a plaintext one is refused.
+    ///
+    /// A connection that is neither, or does not say within [`TcpConfig::handshake_timeout`], is closed and logged. Those
+    /// under way are bounded in number together with this protocol's handshakes.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    ///
+    /// # Example
+    /// With tonic, by the adapter `GrpcStream` of `datafusion-transport-core` (feature `grpc`), the same port then serves
+    /// `Server::builder().add_service(..).serve_with_incoming(http2.map(|stream| GrpcStream::new(stream.peer(), stream)))`.
+    /// By hand:
+    ///
+    /// ```no_run
+    /// use datafusion_transport_core::{IoRuntime, TransportError};
+    /// use datafusion_transport_tcp::{TcpConfig, TcpListener};
+    /// # async fn serve_http2(stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite) {}
+    /// # async fn example() -> Result<(), TransportError> {
+    /// let io = IoRuntime::shared()?;
+    /// let address = ([0, 0, 0, 0], 8080).into();
+    /// let (listener, mut http2) = TcpListener::bind_shared(address, TcpConfig::default(), None, &io)?;
+    /// // `listener` goes to `Server::builder(worker).listener(..)`, and beside it:
+    /// while let Some(stream) = http2.accept().await {
+    ///     serve_http2(stream).await;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn bind_shared(
+        addr: SocketAddr,
+        config: TcpConfig,
+        tls: Option<ServerTls>,
+        io: &IoRuntime,
+    ) -> Result<(Self, Http2Connections), TransportError> {
+        let (sender, http2) = http2::channel();
+        let listener = Self::bind_tcp(addr, config, tls, Some(sender), io)?;
+        Ok((listener, http2))
+    }
+
+    fn bind_tcp(
+        addr: SocketAddr,
+        config: TcpConfig,
+        tls: Option<ServerTls>,
+        http2: Option<mpsc::Sender<Http2Stream>>,
         io: &IoRuntime,
     ) -> Result<Self, TransportError> {
         config.validate()?;
@@ -72,7 +126,7 @@ impl TcpListener {
         let _entered = handle.enter();
         let port = tokio::net::TcpListener::from_std(socket).map_err(fail)?;
         let local = Local::Tcp(port.local_addr().map_err(fail)?, name);
-        Ok(Self::start(local, Port::Tcp(port), config, tls, io))
+        Ok(Self::start(local, Port::Tcp(port), config, tls, http2, io))
     }
 
     /// Binds a Unix socket at `path`, in place of one that nobody listens on any more, and removes it when closed or
@@ -100,6 +154,7 @@ impl TcpListener {
             Port::Unix(port),
             config,
             None,
+            None,
             io,
         ))
     }
@@ -109,11 +164,19 @@ impl TcpListener {
         port: Port,
         config: TcpConfig,
         tls: Option<ServerTls>,
+        http2: Option<mpsc::Sender<Http2Stream>>,
         io: &IoRuntime,
     ) -> Self {
         let (sender, accepted) = mpsc::channel(ACCEPT_BACKLOG);
         let made = Arc::new(Made::default());
-        let admission = Admission::new(config.clone(), tls, sender, Arc::clone(&made));
+        let admission = Admission::new(
+            config.clone(),
+            tls,
+            sender,
+            http2,
+            Arc::clone(&made),
+            io.clone(),
+        );
         let task = io.handle().spawn(admission.run(port));
         Self {
             local,

@@ -3,6 +3,7 @@
 use crate::config::{CongestionControl, TcpConfig};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
+use std::net::SocketAddr;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -61,6 +62,14 @@ pub(crate) fn prepare_tcp(stream: &TcpStream, config: &TcpConfig) -> io::Result<
     Ok(())
 }
 
+/// Takes back what suits this protocol alone, for a socket that turned out to be another's, and says whose it is. A
+/// server that reads nothing for a while, which the multiplexer never does, would lose it to the user timeout.
+pub(crate) fn release_tcp(stream: &TcpStream) -> io::Result<SocketAddr> {
+    #[cfg(target_os = "linux")]
+    SockRef::from(stream).set_tcp_user_timeout(None)?;
+    stream.peer_addr()
+}
+
 /// Sets the options that any socket has.
 pub(crate) fn prepare_buffers(socket: &SockRef<'_>, config: &TcpConfig) -> io::Result<()> {
     if let Some(bytes) = config.socket_send_buffer_bytes {
@@ -107,5 +116,25 @@ pub(crate) fn failure(err: &io::Error) -> String {
             "the peer ended the connection without a reason: it was probably killed".to_owned()
         }
         _ => err.to_string(),
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_released_socket_may_wait_for_its_reader() {
+        let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(port.local_addr().unwrap())
+            .await
+            .unwrap();
+        let timeout = || SockRef::from(&stream).tcp_user_timeout().unwrap();
+        let config = TcpConfig::default();
+        prepare_tcp(&stream, &config).unwrap();
+        assert_eq!(Some(config.idle_timeout), timeout());
+        assert_eq!(port.local_addr().unwrap(), release_tcp(&stream).unwrap());
+        assert_eq!(None, timeout());
     }
 }

@@ -1,15 +1,24 @@
 //! Pairs of connected peers over real sockets.
-#![allow(dead_code, unreachable_pub, unused_imports, clippy::unwrap_used)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    clippy::unwrap_used,
+    clippy::panic
+)]
 
 use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{
     BiStream, Connection, Connector, Listener, StreamClass, read,
 };
-pub use datafusion_transport_core::testing::{Authority, drain, send, soon};
+pub use datafusion_transport_core::testing::{Authority, DEADLINE, drain, send, soon};
 use datafusion_transport_tcp::{ClientTls, ServerTls, TcpConfig, TcpConnector, TcpListener};
+use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::runtime::Handle;
+use tracing::subscriber::DefaultGuard;
 use url::Url;
 
 /// The runtime of the test itself.
@@ -99,5 +108,59 @@ pub async fn echo(server: Arc<dyn Connection>) {
             }
             tx.finish();
         });
+    }
+}
+
+/// What this thread logs from now on: for tests on a runtime of one thread.
+pub struct Log {
+    text: Arc<Mutex<Vec<u8>>>,
+    _guard: DefaultGuard,
+}
+
+impl Log {
+    pub fn capture() -> Self {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&text);
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || Sink(Arc::clone(&sink)))
+            .finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        Self { text, _guard }
+    }
+
+    /// Waits for a line with all of these words.
+    pub async fn wait_for(&self, words: &[&str]) {
+        let found = async {
+            loop {
+                let text = String::from_utf8(self.text.lock().unwrap().clone()).unwrap();
+                let has_all = |line: &str| words.iter().all(|words| line.contains(words));
+                if text.lines().any(has_all) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        if tokio::time::timeout(DEADLINE, found).await.is_err() {
+            let text = self.text.lock().unwrap();
+            panic!("no {words:?} in:\n{}", String::from_utf8_lossy(&text));
+        }
+    }
+
+    pub fn clear(&self) {
+        self.text.lock().unwrap().clear();
+    }
+}
+
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
