@@ -7,11 +7,12 @@ use futures::future::{join_all, try_join_all};
 use url::Url;
 
 use crate::{
+    kind::{Kind, Place},
     program::WORKER_COMMAND,
     scratch::Scratch,
     tls::Tls,
     traffic::Peer,
-    transports::{Kind, Network},
+    transports::Network,
     worker_process::{WorkerCommand, WorkerProcess},
     workers::display_url,
 };
@@ -22,12 +23,14 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
 /// A number of workers, each in its own process on the loopback address. Dropping it kills them.
 pub struct Cluster {
     workers: Vec<WorkerProcess>,
+    place: Place,
     network: Network,
     identity: Scratch,
 }
 
 impl Cluster {
-    /// Starts `count` workers that run this program's own executable, with `args` added to each.
+    /// Starts `count` workers for `kind`, and for what else is served in the same place. They run this
+    /// program's own executable, with `args` added to each.
     ///
     /// The executable must call [`crate::program::worker_if_asked`] first thing.
     ///
@@ -41,22 +44,24 @@ impl Cluster {
             dir: identity.path().to_owned(),
         };
         let network = Network::new(kind, &tls, &[])?;
-        let mut worker_args: Vec<OsString> = vec![
-            "--dev-tls".into(),
-            identity.path().into(),
-            "--log".into(),
-            "info".into(),
-        ];
-        worker_args.extend_from_slice(args);
-        let command = WorkerCommand {
-            program: std::env::current_exe().context("cannot find this program's own file")?,
-            prefix: vec![WORKER_COMMAND.into()],
-            args: worker_args,
-            shutdown_deadline: SHUTDOWN_DEADLINE,
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let start = |number| {
+            let mut command = WorkerCommand {
+                program: program.clone(),
+                prefix: vec![WORKER_COMMAND.into()],
+                args: vec!["--log".into(), "info".into()],
+                shutdown_deadline: SHUTDOWN_DEADLINE,
+            };
+            let (dir, args) = (identity.path(), args.to_vec());
+            command.args.extend(listen(kind.place(), dir, number));
+            command.args.extend(["--dev-tls".into(), dir.into()]);
+            command.args.extend(args);
+            async move { WorkerProcess::start(&command).await }
         };
-        let workers = try_join_all((0..count).map(|_| WorkerProcess::start(&command))).await?;
+        let workers = try_join_all((0..count).map(start)).await?;
         Ok(Self {
             workers,
+            place: kind.place(),
             network,
             identity,
         })
@@ -78,6 +83,11 @@ impl Cluster {
             .map(|worker| display_url(worker.url()))
             .collect();
         urls.join(separator)
+    }
+
+    /// Whether the workers serve `kind`.
+    pub(crate) fn serves(&self, kind: Kind) -> bool {
+        kind.place() == self.place
     }
 
     /// The coordinator's transports.
@@ -111,5 +121,23 @@ impl Cluster {
             peers.extend(worker?);
         }
         Ok(peers)
+    }
+}
+
+/// A worker's options for a place of its own.
+fn listen(place: Place, dir: &Path, number: usize) -> Vec<OsString> {
+    let any_port = || vec!["--listen".into(), "127.0.0.1:0".into()];
+    match place {
+        Place::Port => any_port(),
+        Place::TlsPort => {
+            let mut args = any_port();
+            args.extend(["--transports".into(), "quic,tcp-tls".into()]);
+            args
+        }
+        Place::Path => {
+            let mut url = OsString::from("unix://");
+            url.push(dir.join(format!("worker-{number}")));
+            vec!["--listen".into(), url]
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Programs that run distributed SQL over the transports, and the parts they are made of.
 //!
-//! - [`worker`]: serves a worker on every transport under one port number.
+//! - [`worker`]: serves a worker, on every transport under one port number.
 //! - [`query`]: runs SQL on a set of workers.
 //! - [`local_cluster`]: starts worker processes, generates TPC-H data, runs queries and compares
 //!   transports.
@@ -9,8 +9,8 @@
 //! calls it. What other packages may want as well: [`tpch`] (data and queries), [`compare`] (are two
 //! results equal), [`cluster`] and [`worker_process`] (workers in processes of their own).
 //!
-//! To see how a coordinator and a worker are wired, read `transports.rs`: it is the only file
-//! that knows which transports there are.
+//! To see how a coordinator and a worker are wired, read `transports.rs`; which transports there are,
+//! and how each is set up, is in `kind.rs` and `listening.rs`.
 #![forbid(unsafe_code)]
 
 pub mod cluster;
@@ -18,6 +18,8 @@ pub mod compare;
 pub mod execution;
 mod grpc_client;
 mod grpc_server;
+pub mod kind;
+pub mod listening;
 pub mod local_cluster;
 pub mod matrix;
 mod named_worker;

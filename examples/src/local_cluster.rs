@@ -17,6 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
+use futures::future::try_join_all;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::{runtime::Handle, time::timeout};
 
@@ -25,12 +26,12 @@ pub use args::LocalClusterArgs;
 use crate::{
     cluster::Cluster,
     execution,
+    kind::Kind,
     matrix::{Engine, Matrix, NamedQuery},
     program::{Signals, interrupted},
     query::Request,
     tables::Table,
     tpch,
-    transports::Kind,
     units::display_count,
 };
 use report::Report;
@@ -50,12 +51,13 @@ pub async fn run(args: LocalClusterArgs, queries: Handle) -> Result<()> {
     let mut signals = Signals::listen()?;
     let tables = args.tables(&mut signals).await?;
     let work = args.run(&request, &queries, &tables);
-    let (cluster, mut report) = signals.interruptible(work).await?;
+    let (clusters, mut report) = signals.interruptible(work).await?;
     if args.serve {
         args.note("the workers stay until ctrl-c");
         signals.termination().await;
     }
-    report.peers = signals.interruptible(cluster.stop()).await?;
+    let stopped = try_join_all(clusters.into_iter().map(Cluster::stop));
+    report.peers = signals.interruptible(stopped).await?.concat();
     report.finish(&args)
 }
 
@@ -65,28 +67,38 @@ impl LocalClusterArgs {
         request: &Request,
         queries: &[NamedQuery],
         tables: &[Table],
-    ) -> Result<(Cluster, Report)> {
-        let mut cluster = self.start().await?;
-        if self.serve {
-            serving::announce(self, &cluster, tables)?;
-        }
-        let ended = match self.compare {
-            true => self.compare(&cluster, request, queries, tables).await,
-            false => self.run_queries(&cluster, request, queries, tables).await,
+    ) -> Result<(Vec<Cluster>, Report)> {
+        // One kind for each place: with it the workers serve all that goes together there.
+        let kinds = match self.compare {
+            true => vec![Kind::Quic, Kind::TcpTls, Kind::Unix],
+            false => vec![self.transport],
+        };
+        let mut clusters = try_join_all(kinds.into_iter().map(|kind| self.start(kind))).await?;
+        let ended = match clusters.as_slice() {
+            [cluster] => {
+                if self.serve {
+                    serving::announce(self, cluster, tables)?;
+                }
+                self.run_queries(cluster, request, queries, tables).await
+            }
+            clusters => self.compare(clusters, request, queries, tables).await,
         };
         match ended {
-            Ok(report) => Ok((cluster, report)),
-            Err(error) => Err(with_deaths(error, cluster.deaths())),
+            Ok(report) => Ok((clusters, report)),
+            Err(error) => {
+                let deaths = clusters.iter_mut().flat_map(Cluster::deaths).collect();
+                Err(with_deaths(error, deaths))
+            }
         }
     }
 
-    async fn start(&self) -> Result<Cluster> {
+    async fn start(&self, kind: Kind) -> Result<Cluster> {
         let mut args: Vec<OsString> = Vec::new();
         if let Some(bytes) = self.memory_limit {
             args.extend(["--memory-limit".into(), bytes.to_string().into()]);
         }
         let workers = self.workers.get();
-        let cluster = Cluster::start(workers, self.transport, &args).await?;
+        let cluster = Cluster::start(workers, kind, &args).await?;
         let workers = display_count(workers, "worker");
         self.note(&format!("{workers}: {}", cluster.display_urls(" ")));
         Ok(cluster)
@@ -127,7 +139,7 @@ impl LocalClusterArgs {
     /// Runs the queries on a single node and on every transport.
     async fn compare(
         &self,
-        cluster: &Cluster,
+        clusters: &[Cluster],
         request: &Request,
         queries: &[NamedQuery],
         tables: &[Table],
@@ -138,6 +150,8 @@ impl LocalClusterArgs {
             session: options.single_node()?,
         }];
         for &kind in Kind::all() {
+            let cluster = clusters.iter().find(|cluster| cluster.serves(kind));
+            let cluster = cluster.context("no workers for a transport")?;
             let session = options.distributed(cluster.network(), kind, cluster.urls())?;
             engines.push(Engine {
                 name: kind.name(),

@@ -66,6 +66,11 @@ pub fn usage(message: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(UsageError(message.into()))
 }
 
+/// What a transport refuses while it is set up was on the command line.
+pub(crate) fn bad_option(error: TransportError) -> anyhow::Error {
+    usage(error.to_string())
+}
+
 /// Runs a program: its log goes to standard error, and so does its error, which also becomes the
 /// exit code.
 ///

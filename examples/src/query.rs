@@ -16,13 +16,14 @@ use url::Url;
 
 use crate::{
     execution::{self, Execution},
+    kind::Kind,
     output::{Format, write_result},
     program::{Signals, spawn_on, usage},
     session::SessionOptions,
     tables::Table,
     tls::TlsOptions,
     traffic,
-    transports::{Kind, Network},
+    transports::Network,
     units::parse_duration,
     workers::parse_worker_url,
 };

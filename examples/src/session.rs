@@ -14,8 +14,9 @@ use datafusion_transport_core::TransportOptions;
 use url::Url;
 
 use crate::{
+    kind::Kind,
     program::usage,
-    transports::{Kind, Network},
+    transports::Network,
     units::{parse_count, parse_setting},
     workers::FixedWorkers,
 };
@@ -187,7 +188,11 @@ mod tests {
         }
         for (key, value, says) in [
             ("transport.foo", "1", "transport.connect_timeout_ms"),
-            ("transport.kind", "nonsense", "quic, grpc"),
+            (
+                "transport.kind",
+                "nonsense",
+                "quic, tcp, tcp-tls, unix, auto, grpc",
+            ),
             ("transport.compression", "best", "zstd"),
             ("transport.connect_timeout_ms", "0", "at least 1"),
             ("transport.connect_timeout_ms", "soon", "cannot set"),

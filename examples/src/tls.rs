@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use datafusion_transport_core::TransportError;
 use datafusion_transport_quic::{ClientTls, DevelopmentIdentity, ServerTls};
 
-use crate::{program::usage, transports::bad_option};
+use crate::program::{bad_option, usage};
 
 /// Certificate options of every program.
 #[derive(clap::Args, Debug, Clone, Default)]

@@ -1,148 +1,29 @@
-//! The only file that knows which transports there are and how each is set up.
+//! This process's transports, and a worker served on them.
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
-use clap::ValueEnum;
 use datafusion::{
     execution::{SessionStateBuilder, runtime_env::RuntimeEnv},
     prelude::SessionContext,
 };
 use datafusion_distributed::DefaultSessionBuilder;
 use datafusion_transport_core::{
-    IoRuntime, PeerStats, Server, ServerHandle, TransportError, TransportExt, Transports,
-    TransportsBuilder, connection::Listener,
+    IoRuntime, PeerStats, Server, ServerHandle, TransportExt, Transports,
 };
-use datafusion_transport_quic::{QuicConfig, QuicConnector, QuicListener};
-use tokio::net::TcpListener;
 use url::Url;
 
 use crate::{
-    grpc_client::GrpcChannels,
     grpc_server::GrpcServer,
+    kind::Kind,
+    listening::{Address, Binder},
     named_worker::NamedWorker,
-    on_demand::OnDemand,
-    program::usage,
+    program::bad_option,
     session,
     tls::{Identity, Tls},
     traffic::Peer,
     workers::display_url,
 };
-
-/// How often another free port is tried when one is free on TCP but taken on UDP.
-const PORT_ATTEMPTS: usize = 16;
-
-/// The transports that the programs can use, the preferred one first.
-///
-/// To add one: its variant here, its line in `traits`, how it is reached in `register` and how it is
-/// served in `listen`. Command lines, checks, help and
-/// comparisons follow.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// One QUIC stream per partition
-    Quic,
-    /// The engine's own gRPC transport, as reference
-    Grpc,
-}
-
-/// What the programs must know of a transport beside its name.
-struct Traits {
-    /// The value of `transport.kind`, and of the command lines' options.
-    name: &'static str,
-    /// What a worker listens on for it.
-    socket: Socket,
-    /// Whether peers show each other certificates.
-    certificates: bool,
-}
-
-/// What a transport is served on. All share one port number.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Socket {
-    Tcp,
-    Udp,
-}
-
-impl Kind {
-    /// All transports.
-    pub fn all() -> &'static [Self] {
-        Self::value_variants()
-    }
-
-    /// All names, for messages.
-    pub fn names() -> String {
-        let names: Vec<_> = Self::all().iter().map(|kind| kind.name()).collect();
-        names.join(", ")
-    }
-
-    /// The value of `transport.kind`.
-    pub fn name(self) -> &'static str {
-        self.traits().name
-    }
-
-    /// Whether peers show each other certificates.
-    pub fn has_certificates(self) -> bool {
-        self.traits().certificates
-    }
-
-    fn traits(self) -> Traits {
-        let (name, socket, certificates) = match self {
-            Self::Quic => ("quic", Socket::Udp, true),
-            Self::Grpc => ("grpc", Socket::Tcp, false),
-        };
-        Traits {
-            name,
-            socket,
-            certificates,
-        }
-    }
-
-    /// Registers how peers are reached over it. Nothing is set up before its first use: a session
-    /// that never uses QUIC needs no certificate.
-    fn register(
-        self,
-        transports: TransportsBuilder,
-        identity: &Arc<Identity>,
-        io: &IoRuntime,
-    ) -> TransportsBuilder {
-        match self {
-            Self::Quic => {
-                let (identity, io) = (Arc::clone(identity), io.clone());
-                let quic = OnDemand::new(move || {
-                    QuicConnector::new(QuicConfig::default(), identity.client()?, &io)
-                });
-                transports.connector(self.name(), Arc::new(quic))
-            }
-            Self::Grpc => {
-                transports.channel_resolver(self.name(), Arc::new(GrpcChannels::default()))
-            }
-        }
-    }
-
-    /// Listens on an address for it; none where what serves the TCP socket does so.
-    fn listen(
-        self,
-        address: SocketAddr,
-        identity: &Identity,
-        mutual_tls: bool,
-        io: &IoRuntime,
-    ) -> Result<Option<(SocketAddr, Box<dyn Listener>)>> {
-        match self {
-            Self::Quic => {
-                let tls = identity.server(mutual_tls)?;
-                let quic = QuicListener::bind(address, QuicConfig::default(), tls, io)
-                    .map_err(bad_option)?;
-                Ok(Some((quic.local_addr(), Box::new(quic))))
-            }
-            Self::Grpc => Ok(None),
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// This process's transports: what it reaches peers with, and what a worker is served on.
 #[derive(Clone)]
@@ -207,23 +88,27 @@ impl Network {
         self.transports.shutdown().await;
     }
 
-    /// Serves a worker under one port number: QUIC on UDP, gRPC on TCP. To be called in the runtime
-    /// that is to run queries.
+    /// Serves a worker. To be called in the runtime that is to run queries.
     ///
     /// # Errors
-    /// When the port cannot be had, or the certificates cannot be used.
-    pub async fn serve(&self, listen: SocketAddr, options: WorkerOptions) -> Result<Serving> {
-        let bound = self.bind(listen, &options).await?;
-        let url = match options.advertise {
-            Some(url) => url,
-            None => Url::parse(&format!("http://{}", bound.address))?,
+    /// When the address cannot be had, or the certificates cannot be used.
+    pub async fn serve(&self, address: &Address, options: WorkerOptions) -> Result<Serving> {
+        let binder = Binder {
+            kinds: &options.kinds,
+            identity: &self.identity,
+            mutual_tls: options.mutual_tls,
+            io: &self.io,
         };
+        let bound = binder.bind(address).await?;
+        let url = options.advertise.unwrap_or(bound.url);
         let worker = self
             .transports
             .worker(DefaultSessionBuilder)
             .with_runtime_env(options.runtime)
             .with_version(options.version);
-        let grpc = bound.tcp.map(|tcp| GrpcServer::start(tcp, worker.worker()));
+        let grpc = bound
+            .grpc
+            .map(|connections| GrpcServer::start(connections, worker.worker()));
         let server = match bound.listeners.is_empty() {
             true => None,
             false => {
@@ -235,49 +120,6 @@ impl Network {
         };
         Ok(Serving { url, grpc, server })
     }
-
-    /// Binds the same port number on TCP and UDP, as far as the kinds need them.
-    async fn bind(&self, listen: SocketAddr, options: &WorkerOptions) -> Result<Bound> {
-        let mut attempt = 1;
-        loop {
-            match self.bind_once(listen, options).await {
-                // A free port on TCP need not be free on UDP: try the next one.
-                Err(_) if listen.port() == 0 && attempt < PORT_ATTEMPTS => attempt += 1,
-                bound => return bound,
-            }
-        }
-    }
-
-    async fn bind_once(&self, listen: SocketAddr, options: &WorkerOptions) -> Result<Bound> {
-        let mut bound = Bound {
-            address: listen,
-            tcp: None,
-            listeners: Vec::new(),
-        };
-        let is_tcp = |kind: &Kind| kind.traits().socket == Socket::Tcp;
-        if options.kinds.iter().any(is_tcp) {
-            let tcp = bind_tcp(listen).await?;
-            bound.address = tcp.local_addr()?;
-            bound.tcp = Some(tcp);
-        }
-        for kind in &options.kinds {
-            let (mutual_tls, identity) = (options.mutual_tls, &self.identity);
-            if let Some((address, listener)) =
-                kind.listen(bound.address, identity, mutual_tls, &self.io)?
-            {
-                bound.address = address;
-                bound.listeners.push(listener);
-            }
-        }
-        Ok(bound)
-    }
-}
-
-/// The sockets that a worker is served on.
-struct Bound {
-    address: SocketAddr,
-    tcp: Option<TcpListener>,
-    listeners: Vec<Box<dyn Listener>>,
 }
 
 /// What a worker is made with.
@@ -336,19 +178,6 @@ impl Serving {
     }
 }
 
-async fn bind_tcp(listen: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(listen).await.map_err(|error| {
-        usage(format!(
-            "cannot listen on {listen}: {error}; choose another with --listen"
-        ))
-    })
-}
-
-/// What a transport refuses while it is set up was on the command line.
-pub(crate) fn bad_option(error: TransportError) -> anyhow::Error {
-    usage(error.to_string())
-}
-
 fn peer(from: &str, stats: &PeerStats) -> Peer {
     let PeerStats {
         kind,
@@ -371,18 +200,5 @@ fn peer(from: &str, stats: &PeerStats) -> Peer {
         round_trip: connection.round_trip,
         lost_packets: connection.packets_lost,
         mtu_bytes: connection.path_mtu_bytes.map(u64::from),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kind_has_one_name() {
-        for kind in Kind::all() {
-            let option = kind.to_possible_value();
-            assert!(option.is_some_and(|option| option.get_name() == kind.name()));
-        }
     }
 }

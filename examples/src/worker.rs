@@ -2,7 +2,6 @@
 
 use std::{
     io::{self, Write},
-    net::SocketAddr,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -19,10 +18,12 @@ use tokio::{io::AsyncReadExt, runtime::Handle};
 use url::Url;
 
 use crate::{
+    kind::Kind,
+    listening::Address,
     program::{Signals, spawn_on, usage},
     tls::TlsOptions,
     traffic::Peer,
-    transports::{Kind, Network, WorkerOptions},
+    transports::{Network, WorkerOptions},
     units::{parse_bytes, parse_duration},
     workers::{display_url, parse_worker_url},
 };
@@ -45,32 +46,34 @@ Examples:
           'select vendor, count(*) from trips group by vendor'
 
   A worker of a real cluster, with mutual TLS and a memory limit:
-    worker --listen 0.0.0.0:8080 --transports quic --memory-limit 16GiB --mutual-tls \\
+    worker --listen 0.0.0.0:8080 --transports quic,tcp-tls --memory-limit 16GiB --mutual-tls \\
            --tls-cert worker.pem --tls-key worker.key --tls-ca ca.pem
 
-A worker runs any plan that it is sent, and the reference gRPC transport has no TLS here. Outside of
-a trusted network use --mutual-tls, which serves QUIC only.
+A worker runs any plan that it is sent, and grpc and tcp are in the clear. Outside of a trusted
+network use --mutual-tls, which serves quic and tcp-tls only.
 
 Exit codes: 0 shut down as asked (ctrl-c and SIGTERM), 1 failed, 2 wrong use.";
 
 /// Run a worker: it executes its part of distributed queries
 ///
-/// One port number serves every transport: QUIC on UDP, the engine's own gRPC on TCP. The worker
-/// prints `ready URL` on standard output once it takes queries, and logs to standard error. On
+/// One port number serves every transport: QUIC on UDP, and on TCP both raw streams and the engine's
+/// own gRPC, told apart by their first bytes. The worker prints `ready URL` on standard output once it takes queries, and logs to standard error. On
 /// ctrl-c or SIGTERM it takes no more queries and lets running ones end. Tables are read by the
 /// workers themselves: their files must be at the same path on every one.
 #[derive(Parser, Debug, Clone)]
 #[command(name = "worker", version, after_long_help = EXAMPLES)]
 pub struct WorkerArgs {
-    /// Address to listen on; port 0 takes a free one
+    /// Address to listen on, or unix:///PATH; port 0 takes a free one
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080")]
-    pub listen: SocketAddr,
+    pub listen: Address,
 
     /// URL to announce, where others reach this worker under another name
     #[arg(long, value_name = "URL", value_parser = parse_worker_url)]
     pub advertise: Option<Url>,
 
-    /// Transports to serve [default: all]
+    /// Transports to serve [default: quic, tcp and grpc, or unix]
+    ///
+    /// With tcp-tls the TCP port takes nothing in the clear, so neither tcp nor grpc.
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     pub transports: Vec<Kind>,
 
@@ -125,10 +128,10 @@ pub enum MemoryPolicy {
 /// # Errors
 /// When it cannot start, or a server failed.
 pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
-    args.check()?;
+    let kinds = args.kinds()?;
+    args.check(&kinds)?;
     let mut signals = Signals::listen()?;
     let tls = args.tls.resolve()?;
-    let kinds = args.kinds();
     let default = kinds.first().copied().unwrap_or(Kind::Quic);
     let names: Vec<_> = args
         .advertise
@@ -140,17 +143,17 @@ pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
     let worker = WorkerOptions {
         runtime: args.runtime_env()?,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        kinds,
+        kinds: kinds.clone(),
         advertise: args.advertise.clone(),
         mutual_tls: args.mutual_tls,
     };
     let serving = spawn_on(&queries, {
-        let (network, listen) = (network.clone(), args.listen);
-        async move { network.serve(listen, worker).await }
+        let (network, listen) = (network.clone(), args.listen.clone());
+        async move { network.serve(&listen, worker).await }
     })
     .await?;
     let url = serving.url().clone();
-    args.announce(&url)?;
+    args.announce(&url, &kinds)?;
 
     let reason = args.until_stopped(&mut signals).await;
     tracing::info!(reason, deadline = ?args.shutdown_deadline, "shutting down");
@@ -166,20 +169,17 @@ pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
 
 impl WorkerArgs {
     /// Refuses what would be open to everybody although it looks closed, and warns of what is open.
-    fn check(&self) -> Result<()> {
-        let open = self
-            .kinds()
-            .into_iter()
-            .find(|kind| !kind.has_certificates());
+    fn check(&self, kinds: &[Kind]) -> Result<()> {
+        let open = kinds.iter().find(|kind| !kind.has_certificates());
         if let (true, Some(open)) = (self.mutual_tls, open) {
             return Err(usage(format!(
-                "--mutual-tls cannot protect {open}, which has no TLS here: add --transports quic"
+                "--mutual-tls cannot protect {open}, which has no TLS: add --transports quic,tcp-tls"
             )));
         }
-        if !self.listen.ip().is_loopback() && !self.mutual_tls {
+        if !self.listen.is_local() && !self.mutual_tls {
             tracing::warn!(
-                listen = %self.listen,
-                "WHOEVER REACHES THIS PORT CAN RUN ANY PLAN HERE: use --mutual-tls --transports quic"
+                listen = ?self.listen,
+                "WHOEVER REACHES THIS PORT CAN RUN ANY PLAN HERE: use --mutual-tls --transports quic,tcp-tls"
             );
         }
         Ok(())
@@ -197,14 +197,13 @@ impl WorkerArgs {
     }
 
     /// What to serve, none twice.
-    fn kinds(&self) -> Vec<Kind> {
-        let chosen = |kind: &&Kind| self.transports.is_empty() || self.transports.contains(kind);
-        Kind::all().iter().filter(chosen).copied().collect()
+    fn kinds(&self) -> Result<Vec<Kind>> {
+        self.listen.kinds(&self.transports)
     }
 
-    fn announce(&self, url: &Url) -> Result<()> {
+    fn announce(&self, url: &Url, kinds: &[Kind]) -> Result<()> {
         let text = display_url(url);
-        let transports: Vec<_> = self.kinds().into_iter().map(|kind| kind.name()).collect();
+        let transports: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
         tracing::info!(url = text, transports = transports.join(","), "ready");
         if let Some(file) = &self.ready_file {
             std::fs::write(file, format!("{text}\n"))
@@ -252,14 +251,15 @@ mod tests {
     #[test]
     fn defaults() -> Result<()> {
         let args = WorkerArgs::try_parse_from(["worker"])?;
-        assert_eq!(args.kinds(), Kind::all());
+        assert_eq!(args.kinds()?, [Kind::Quic, Kind::Tcp, Kind::Grpc]);
         let twice = ["worker", "--transports", "quic,quic"];
-        assert_eq!(WorkerArgs::try_parse_from(twice)?.kinds(), [Kind::Quic]);
+        assert_eq!(WorkerArgs::try_parse_from(twice)?.kinds()?, [Kind::Quic]);
         assert!(WorkerArgs::try_parse_from(["worker", "--transports", "smoke"]).is_err());
         assert!(WorkerArgs::try_parse_from(["worker", "--mutual-tls"]).is_err());
         assert!(WorkerArgs::try_parse_from(["worker", "--tls-cert", "x"]).is_err());
-        let open = ["worker", "--mutual-tls", "--tls-ca", "x"];
-        assert!(WorkerArgs::try_parse_from(open)?.check().is_err());
+        let open = WorkerArgs::try_parse_from(["worker", "--mutual-tls", "--tls-ca", "x"])?;
+        assert!(open.check(&open.kinds()?).is_err());
+        assert!(open.check(&[Kind::Quic, Kind::TcpTls]).is_ok());
         Ok(())
     }
 }

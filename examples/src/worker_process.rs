@@ -35,8 +35,7 @@ pub struct WorkerCommand {
     pub program: PathBuf,
     /// Its arguments before the worker's own.
     pub prefix: Vec<OsString>,
-    /// The worker's own arguments. A free loopback port, `--stats` and `--stop-with-stdin` are
-    /// added to them.
+    /// The worker's own arguments, `--listen` among them. `--stats` and `--stop-with-stdin` are added.
     pub args: Vec<OsString>,
     /// How long a worker may take to end (its `--shutdown-deadline`).
     pub shutdown_deadline: Duration,
@@ -62,7 +61,7 @@ impl WorkerProcess {
         let deadline = format!("{}ms", command.shutdown_deadline.as_millis());
         let mut child = Command::new(&command.program)
             .args(&command.prefix)
-            .args(["--listen", "127.0.0.1:0", "--stats", "--stop-with-stdin"])
+            .args(["--stats", "--stop-with-stdin"])
             .args(["--shutdown-deadline", &deadline])
             .args(&command.args)
             .stdin(Stdio::piped())

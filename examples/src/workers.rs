@@ -24,7 +24,7 @@ impl WorkerResolver for FixedWorkers {
     }
 }
 
-/// Parses a worker's URL; `host:port` is short for `http://host:port`.
+/// Parses a worker's URL: `http://host:port`, for which `host:port` is short, or `unix:///path`.
 ///
 /// # Errors
 /// A sentence that says what would be accepted.
@@ -36,6 +36,9 @@ pub fn parse_worker_url(text: &str) -> Result<Url, String> {
     };
     let url = Url::parse(&with_scheme)
         .map_err(|error| format!("{error}: expected a URL such as http://127.0.0.1:8080"))?;
+    if url.scheme() == "unix" && url.path().len() > 1 && !url.has_host() {
+        return Ok(url);
+    }
     match (url.host_str(), url.port()) {
         (Some(_), Some(_)) => Ok(url),
         _ => Err("host or port missing: expected a URL such as http://127.0.0.1:8080".to_owned()),
@@ -50,7 +53,7 @@ pub fn display_url(url: &Url) -> &str {
 /// Names the worker that an error comes from, unless one is named already: the first to do so is the
 /// one where it happened.
 pub(crate) fn name_worker(url: &Url, error: DataFusionError) -> DataFusionError {
-    const FROM: &str = "worker at http";
+    const FROM: &str = "worker at ";
     match error.to_string().contains(FROM) {
         true => error,
         false => error.context(format!("the worker at {} failed", display_url(url))),
@@ -81,7 +84,16 @@ mod tests {
         );
         assert_eq!(text("http://db-1:8080").as_deref(), Ok("http://db-1:8080"));
         assert_eq!(text("[::1]:9").as_deref(), Ok("http://[::1]:9"));
-        for bad in ["", "host", "http://", "http://host", "host:99999"] {
+        assert_eq!(text("unix:///x/y").as_deref(), Ok("unix:///x/y"));
+        for bad in [
+            "unix://",
+            "unix://x",
+            "",
+            "host",
+            "http://",
+            "http://host",
+            "host:99999",
+        ] {
             assert!(text(bad).is_err(), "{bad}");
         }
     }

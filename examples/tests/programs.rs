@@ -145,14 +145,24 @@ fn exit_codes() {
         (QUERY, &query("select 1")[..], 0, "no worker was asked"),
         (QUERY, &query("select x"), 1, "x"),
         (QUERY, &query("selec 1"), 2, "cannot parse"),
-        (QUERY, &unknown_kind, 2, "quic, grpc"),
+        (
+            QUERY,
+            &unknown_kind,
+            2,
+            "quic, tcp, tcp-tls, unix, auto, grpc",
+        ),
         (
             WORKER,
             &["--listen", "127.0.0.1:0", "--ready-file", "/no/x"],
             1,
             "/no/x",
         ),
-        (WORKER, &["--transports", "smoke"], 2, "quic, grpc"),
+        (
+            WORKER,
+            &["--transports", "smoke"],
+            2,
+            "quic, tcp, tcp-tls, unix, auto, grpc",
+        ),
         (
             LOCAL_CLUSTER,
             &["--table", &table, "select x from t"],
@@ -188,7 +198,7 @@ fn an_error_names_its_worker() {
     let urls = workers
         .each_mut()
         .map(|worker| worker.line().trim().replace("ready ", ""));
-    for kind in ["quic", "grpc"] {
+    for kind in ["quic", "tcp", "auto", "grpc"] {
         let output = sandbox.run(
             QUERY,
             &[
@@ -208,7 +218,11 @@ fn an_error_names_its_worker() {
         assert_eq!(output.status.code(), Some(1), "{kind}: {stderr}");
         assert!(urls.iter().any(named), "{kind}: {stderr}");
         let warnings = stderr.matches("DEVELOPMENT CERTIFICATE").count();
-        assert_eq!(warnings, usize::from(kind == "quic"), "{kind}: {stderr}");
+        assert_eq!(
+            warnings,
+            usize::from(["quic", "auto"].contains(&kind)),
+            "{kind}: {stderr}"
+        );
     }
     for worker in workers {
         worker.signal("TERM");

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     execution,
+    kind::Kind,
     matrix::NamedQuery,
     output::Format,
     program::usage,
@@ -15,7 +16,6 @@ use crate::{
     session::SessionOptions,
     tables::Table,
     tpch,
-    transports::Kind,
     units::{parse_bytes, parse_count, parse_duration, parse_queries},
 };
 
