@@ -1,6 +1,6 @@
 //! [`TransportOptions`]: what a session may set, as `SET transport.<option> = ...`.
 
-use crate::wire::batch::Compression;
+use crate::wire::batch::{Compression, CompressionPolicy};
 use datafusion::common::{Result, config_err, extensions_options};
 use datafusion::config::{ConfigExtension, ConfigOptions};
 use datafusion::prelude::SessionConfig;
@@ -18,7 +18,8 @@ extensions_options! {
         /// Bytes each partition may have under way and unread. 0 gives each an equal share of
         /// `distributed.worker_connection_buffer_budget_bytes`; never under 64 KiB.
         pub partition_buffer_bytes: usize, default = 0
-        /// Compression of batches: `inherit` (the engine's `distributed.compression`), `none`, `lz4` or `zstd`.
+        /// Compression of batches: `inherit` (the engine's `distributed.compression`), `none`, `lz4`,
+        /// `zstd`, or `auto`, which is `lz4` while the connection is slower than that and `none` otherwise.
         pub compression: String, default = "inherit".to_string()
     }
 }
@@ -58,16 +59,18 @@ impl TransportOptions {
     ///
     /// # Errors
     /// `Configuration` for an unknown value of whichever setting counts.
-    pub fn compression(&self, inherited: &str) -> Result<Compression> {
-        match self.compression.as_str() {
+    pub fn compression(&self, inherited: &str) -> Result<CompressionPolicy> {
+        let compression = match self.compression.as_str() {
+            "auto" => return Ok(CompressionPolicy::Auto),
             "inherit" => Compression::from_config("distributed.compression", inherited),
             "none" | "lz4" | "zstd" => {
                 Compression::from_config("transport.compression", &self.compression)
             }
             other => config_err!(
-                "transport.compression is '{other}', expected one of inherit, none, lz4, zstd"
+                "transport.compression is '{other}', expected one of inherit, none, lz4, zstd, auto"
             ),
-        }
+        };
+        compression.map(CompressionPolicy::Always)
     }
 }
 
@@ -79,11 +82,22 @@ mod tests {
     #[test]
     fn compression_inherits_or_overrides() {
         let mut options = TransportOptions::default();
-        assert_eq!(options.compression("zstd").unwrap(), Compression::Zstd);
+        assert_eq!(
+            options.compression("zstd").unwrap(),
+            CompressionPolicy::Always(Compression::Zstd)
+        );
         let err = options.compression("snappy").unwrap_err().to_string();
         assert!(err.contains("distributed.compression is 'snappy'"), "{err}");
         options.compression = "none".into();
-        assert_eq!(options.compression("snappy").unwrap(), Compression::None);
+        assert_eq!(
+            options.compression("snappy").unwrap(),
+            CompressionPolicy::Always(Compression::None)
+        );
+        options.compression = "auto".into();
+        assert_eq!(
+            options.compression("snappy").unwrap(),
+            CompressionPolicy::Auto
+        );
         options.compression = "best".into();
         let err = options.compression("lz4").unwrap_err().to_string();
         assert!(err.contains("transport.compression is 'best'"), "{err}");

@@ -140,6 +140,11 @@ impl FrameWriter {
         self.queue.append(payload);
     }
 
+    /// Bytes queued and not sent yet.
+    pub(crate) fn queued_bytes(&self) -> u64 {
+        self.queue.iter().map(|chunk| chunk.len() as u64).sum()
+    }
+
     /// Sends what is queued. Cancel safe: what was not sent stays queued.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         if self.queue.is_empty() {

@@ -4,7 +4,7 @@
 //! implements it for the engine's own worker; an engine with a worker of its own implements it directly and keeps its
 //! own plan format (`SetPlanRequest::plan` arrives as the bytes the coordinator sent).
 
-use crate::wire::batch::Compression;
+use crate::wire::batch::CompressionPolicy;
 use async_trait::async_trait;
 use datafusion::common::Result;
 use datafusion::execution::SendableRecordBatchStream;
@@ -19,8 +19,8 @@ use http::HeaderMap;
 pub struct TaskOutput {
     /// One stream per requested partition, in order. Dropping one releases its partition.
     pub partitions: Vec<SendableRecordBatchStream>,
-    /// How their batches are compressed on the wire.
-    pub compression: Compression,
+    /// When and how their batches are compressed on the wire.
+    pub compression: CompressionPolicy,
 }
 
 /// A worker's answers to calls. Methods run on the query runtime, except [`worker_info`](Self::worker_info).

@@ -109,7 +109,7 @@ impl WorkerChannel for PooledChannel {
         let partitions = request.target_partition_start..request.target_partition_end;
         let query = self.pool.queries.query(request.task_key.query_id);
         let calls = TaskCalls::try_new(&headers, request, task_ctx)?;
-        let metrics = Arc::new(BoundaryMetrics::new(&metrics));
+        let metrics = Arc::new(BoundaryMetrics::new(&metrics, &options.compression));
         let reservation = MemoryConsumer::new("WorkerConnection").register(task_ctx.memory_pool());
         let peak = metrics.max_mem_used.clone();
         let memory = match options.partition_buffer_bytes {

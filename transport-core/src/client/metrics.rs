@@ -24,6 +24,8 @@ pub(crate) struct BoundaryMetrics {
     /// Time spent reading and decoding.
     pub(crate) elapsed_compute: Time,
     latency: OnceLock<Latency>,
+    /// Where the worker decides: batches that arrived compressed, and others.
+    compressed: Option<[Count; 2]>,
 }
 
 struct Latency {
@@ -37,7 +39,9 @@ struct Latency {
 }
 
 impl BoundaryMetrics {
-    pub(crate) fn new(set: &ExecutionPlanMetricsSet) -> Self {
+    pub(crate) fn new(set: &ExecutionPlanMetricsSet, compression: &str) -> Self {
+        let names = ["batches_compressed", "batches_uncompressed"];
+        let counters = || names.map(|name| MetricBuilder::new(set).global_counter(name));
         let elapsed_compute = Time::new();
         let value = MetricValue::ElapsedCompute(elapsed_compute.clone());
         MetricBuilder::new(set).build(value);
@@ -48,6 +52,14 @@ impl BoundaryMetrics {
             msg_count: MetricBuilder::new(set).global_counter("msg_count"),
             elapsed_compute,
             latency: OnceLock::new(),
+            compressed: (compression == "auto").then(counters),
+        }
+    }
+
+    /// Counts a batch that was decoded.
+    pub(crate) fn batch_decoded(&self, compressed: bool) {
+        if let Some([yes, no]) = &self.compressed {
+            if compressed { yes } else { no }.add(1);
         }
     }
 

@@ -118,7 +118,9 @@ impl PartitionStream {
             let _ = partition.writer.poll_flush(cx);
         }
         let batch = self.decoder.decode(frame.payload.clone());
-        Ok(Some(batch.map_err(|err| partition.reader.violation(&err))?))
+        let batch = batch.map_err(|err| partition.reader.violation(&err))?;
+        self.metrics.batch_decoded(self.decoder.was_compressed());
+        Ok(Some(batch))
     }
 }
 

@@ -5,6 +5,7 @@ use crate::error::TransportError;
 use crate::framed::{FrameReader, FrameWriter, MAX_CONTROL_BYTES};
 use crate::server::ServerState;
 use crate::server::coordinator::serve_coordinator;
+use crate::server::link::Link;
 use crate::server::partition::{PartitionCall, serve_partition, serve_release};
 use crate::wire::batch::panic_text;
 use crate::wire::call::{Call, decode_call};
@@ -24,7 +25,12 @@ use tokio_util::task::AbortOnDropHandle;
 const LINGER: Duration = Duration::from_secs(10);
 
 /// Reads a call and serves it to its end. Dropping the future aborts the call.
-pub(super) async fn serve_call(stream: BiStream, peer: String, state: Arc<ServerState>) {
+pub(super) async fn serve_call(
+    stream: BiStream,
+    peer: String,
+    link: Arc<Link>,
+    state: Arc<ServerState>,
+) {
     let mut writer = FrameWriter::new(stream.send);
     let mut reader = FrameReader::new(stream.recv, "serve call from", peer);
     let request = tokio::time::timeout(state.request_timeout, read_call(&mut reader)).await;
@@ -46,7 +52,7 @@ pub(super) async fn serve_call(stream: BiStream, peer: String, state: Arc<Server
         return serve_worker_info(&mut writer, &mut reader, &state).await;
     }
     let query = state.query.clone();
-    let run = run_call(call, writer, reader, state);
+    let run = run_call(call, writer, reader, link, state);
     let _ = AbortOnDropHandle::new(query.spawn(run)).await;
 }
 
@@ -72,6 +78,7 @@ async fn run_call(
     call: Call,
     mut writer: FrameWriter,
     reader: FrameReader,
+    link: Arc<Link>,
     state: Arc<ServerState>,
 ) {
     match call {
@@ -89,7 +96,7 @@ async fn run_call(
                 request,
                 initial_credit_bytes,
             };
-            serve_partition(call, writer, reader, &state).await;
+            serve_partition(call, writer, reader, &link, &state).await;
         }
         Call::Release { headers, request } => {
             serve_release(headers, request, writer, reader, &state).await;

@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::server::ServerState;
 use crate::server::call::serve_call;
+use crate::server::link::Link;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
@@ -11,6 +12,7 @@ use tokio::task::JoinSet;
 pub(super) async fn serve_connection(connection: Arc<dyn Connection>, state: Arc<ServerState>) {
     state.connections.fetch_add(1, Ordering::Relaxed);
     let peer = connection.peer();
+    let link = Arc::new(Link::default());
     let mut calls = JoinSet::new();
     let reason = loop {
         tokio::select! {
@@ -18,7 +20,7 @@ pub(super) async fn serve_connection(connection: Arc<dyn Connection>, state: Arc
             Some(_) = calls.join_next() => {}
             accepted = connection.accept() => match accepted {
                 Ok(stream) => {
-                    let call = serve_call(stream, peer.clone(), Arc::clone(&state));
+                    let call = serve_call(stream, peer.clone(), Arc::clone(&link), Arc::clone(&state));
                     calls.spawn(state.calls.track_future(call));
                 }
                 Err(err) => break Some(err),

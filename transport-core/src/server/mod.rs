@@ -4,8 +4,10 @@
 //! [`ServerBuilder::start`] was called in. So a worker whose query threads all compute still answers its peers.
 
 pub(crate) mod call;
+mod compress;
 mod connection;
 mod coordinator;
+mod link;
 mod partition;
 mod tasks;
 
@@ -195,3 +197,6 @@ async fn serve_listener(mut listener: Box<dyn Listener>, state: Arc<ServerState>
     while connections.join_next().await.is_some() {}
     listener.close().await;
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,8 @@ use crate::error::{ErrorKind, TransportError};
 use crate::framed::{FrameReader, FrameWriter};
 use crate::server::ServerState;
 use crate::server::call::{end_call, fail, guarded};
+use crate::server::compress::Compressor;
+use crate::server::link::Link;
 use crate::server::tasks::{Lookup, TaskEnd, TaskWatch};
 use crate::wire::DecodeError;
 use crate::wire::batch::BatchEncoder;
@@ -48,6 +50,7 @@ pub(super) async fn serve_partition(
     call: PartitionCall,
     mut writer: FrameWriter,
     reader: FrameReader,
+    link: &Link,
     state: &ServerState,
 ) {
     let mut demand = Demand {
@@ -55,7 +58,7 @@ pub(super) async fn serve_partition(
         task: None,
         credit_bytes: i128::from(call.initial_credit_bytes),
     };
-    match stream_partition(call, &mut writer, &mut demand, state).await {
+    match stream_partition(call, &mut writer, &mut demand, link, state).await {
         Ok(()) => {
             writer.put(FrameKind::End, 0, Vec::new());
             end_call(&mut writer, &mut demand.reader).await;
@@ -113,6 +116,7 @@ async fn stream_partition(
     call: PartitionCall,
     writer: &mut FrameWriter,
     demand: &mut Demand,
+    link: &Link,
     state: &ServerState,
 ) -> Result<(), Stop> {
     let key = call.request.task_key;
@@ -145,8 +149,9 @@ async fn stream_partition(
         (None, Lookup::Over) => return Err(lost_coordinator().into()),
     };
     let mut batches = Batches::new(batches);
-    let mut encoder = BatchEncoder::try_new(&batches.stream.schema(), output.compression)?;
-    let sent = send_all(&mut batches, &mut encoder, writer, demand).await;
+    let mut compressor = Compressor::new(output.compression, link);
+    let mut encoder = BatchEncoder::try_new(&batches.stream.schema(), compressor.initial())?;
+    let sent = send_all(&mut batches, &mut encoder, &mut compressor, writer, demand).await;
     if sent.is_err() {
         batches.release().await;
     }
@@ -157,11 +162,12 @@ async fn stream_partition(
 async fn send_all(
     batches: &mut Batches,
     encoder: &mut BatchEncoder,
+    compressor: &mut Compressor<'_>,
     writer: &mut FrameWriter,
     demand: &mut Demand,
 ) -> Result<(), Stop> {
     while let Some(batch) = demand.during(batches.next()).await?? {
-        send_batch(&batch, encoder, writer, demand).await?;
+        send_batch(&batch, encoder, compressor, writer, demand).await?;
     }
     // An end that came while the link broke may be that of a feed which was cut.
     match &demand.task {
@@ -216,11 +222,12 @@ fn lost_coordinator() -> DataFusionError {
 async fn send_batch(
     batch: &RecordBatch,
     encoder: &mut BatchEncoder,
+    compressor: &mut Compressor<'_>,
     writer: &mut FrameWriter,
     demand: &mut Demand,
 ) -> Result<(), Stop> {
     let mut payload = VecDeque::new();
-    let payload_bytes = encoder.encode(batch, &mut payload)?;
+    let payload_bytes = compressor.encode(encoder, batch, &mut payload)?;
     if payload_bytes > FrameHeader::MAX_PAYLOAD_BYTES {
         let err = internal_datafusion_err!("a batch of {payload_bytes} bytes can't be framed");
         return Err(err.into());
@@ -234,7 +241,7 @@ async fn send_batch(
     };
     writer.put_chunks(header, &mut payload);
     demand
-        .during(writer.flush())
+        .during(compressor.flush(writer))
         .await?
         .map_err(|_| Stop::Unwanted)
 }

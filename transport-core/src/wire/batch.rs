@@ -1,4 +1,4 @@
-//! Record batches as Arrow IPC messages (`docs/protocol.md`, B-1 to B-6).
+//! Record batches as Arrow IPC messages (`docs/protocol.md`, B-1 to B-7).
 //!
 //! The payload of a batch frame is a run of encapsulated IPC messages: the schema before the first batch, dictionaries
 //! as they are needed, then exactly one record batch. Buffers are not copied on the way out, and on the way in the
@@ -61,9 +61,23 @@ impl Compression {
     }
 }
 
+/// When batches are compressed, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CompressionPolicy {
+    /// All of them the same way.
+    Always(Compression),
+    /// By LZ4 while the connection is slower than that, else not at all; decided for each batch.
+    Auto,
+}
+
 /// Encodes the batches of one partition, in order.
 pub struct BatchEncoder {
     encoder: StreamEncoder,
+    schema: Schema,
+    compression: Compression,
+    /// The encoder's next output begins with the schema, and the stream has had it.
+    repeats_schema: bool,
+    begun: bool,
 }
 
 impl BatchEncoder {
@@ -72,9 +86,27 @@ impl BatchEncoder {
     /// # Errors
     /// A schema that Arrow IPC can't carry.
     pub fn try_new(schema: &Schema, compression: Compression) -> Result<Self> {
-        let options = IpcWriteOptions::default().try_with_compression(compression.to_ipc())?;
-        let encoder = StreamEncoder::try_new_with_options(schema, options)?;
-        Ok(Self { encoder })
+        Ok(Self {
+            encoder: stream_encoder(schema, compression)?,
+            schema: schema.clone(),
+            compression,
+            repeats_schema: false,
+            begun: false,
+        })
+    }
+
+    /// Compresses this way from the next batch on (B-7). Arrow's encoder keeps the options it began with, and knows which dictionaries
+    /// the reader has; so a new one takes over, which knows none, and sends all that the next batches use.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    pub fn set_compression(&mut self, compression: Compression) -> Result<()> {
+        if compression != self.compression {
+            self.encoder = stream_encoder(&self.schema, compression)?;
+            self.compression = compression;
+            self.repeats_schema = self.begun;
+        }
+        Ok(())
     }
 
     /// Appends the batch's payload to `out` as chunks, large buffers uncopied, and returns its length in bytes.
@@ -86,14 +118,43 @@ impl BatchEncoder {
         let encoder = &mut self.encoder;
         let buffers = catch(|| encoder.encode(&batch))
             .map_err(|panic| DataFusionError::Internal(format!("Arrow IPC encoder: {panic}")))??;
-        Ok(gather(buffers, out))
+        self.begun = true;
+        let repeated = match std::mem::take(&mut self.repeats_schema) {
+            true => message_bytes(&buffers),
+            false => 0,
+        };
+        Ok(gather(skip(buffers, repeated), out))
     }
+}
+
+fn stream_encoder(schema: &Schema, compression: Compression) -> Result<StreamEncoder> {
+    let options = IpcWriteOptions::default().try_with_compression(compression.to_ipc())?;
+    Ok(StreamEncoder::try_new_with_options(schema, options)?)
+}
+
+/// The length of the first message, which has no body: `[continuation, length, metadata]`.
+fn message_bytes(buffers: &[Buffer]) -> usize {
+    let bytes = buffers.iter().flat_map(|buffer| buffer.as_slice());
+    let length = bytes.skip(4).take(4).zip([0, 8, 16, 24]);
+    8 + length.fold(0, |length, (byte, shift)| {
+        length | usize::from(*byte) << shift
+    })
+}
+
+/// The buffers without their first `bytes`.
+fn skip(buffers: Vec<Buffer>, mut bytes: usize) -> impl Iterator<Item = Buffer> {
+    buffers.into_iter().filter_map(move |buffer| {
+        let skipped = bytes.min(buffer.len());
+        bytes -= skipped;
+        (skipped < buffer.len()).then(|| buffer.slice(skipped))
+    })
 }
 
 /// Decodes the batches of one partition, in order.
 #[derive(Default)]
 pub struct BatchDecoder {
     decoder: StreamDecoder,
+    compressed: bool,
 }
 
 impl BatchDecoder {
@@ -102,13 +163,22 @@ impl BatchDecoder {
         Self::default()
     }
 
+    /// Whether the last batch arrived compressed.
+    pub fn was_compressed(&self) -> bool {
+        self.compressed
+    }
+
     /// Decodes a batch frame's payload; the arrays point into it where it isn't compressed.
     ///
     /// # Errors
     /// Anything other than IPC messages that end with exactly one valid record batch (B-2), or a compressed buffer that
     /// states an impossible size (B-5). After an error the stream is unusable.
     pub fn decode(&mut self, mut payload: Buffer) -> Result<RecordBatch, DecodeError> {
-        let last_body_bytes = check_messages(&payload)?;
+        let Last {
+            body_bytes: last_body_bytes,
+            compressed,
+        } = check_messages(&payload)?;
+        self.compressed = compressed;
         let decoder = &mut self.decoder;
         let decode = || match decoder.decode(&mut payload)? {
             // Arrow's decoder looks at a message without body only once more bytes are there. It doesn't take them.
@@ -130,7 +200,7 @@ impl BatchDecoder {
 }
 
 /// What the encoder returned, as few chunks as pay off. Returns the total length.
-fn gather(buffers: Vec<Buffer>, out: &mut VecDeque<Bytes>) -> u64 {
+fn gather(buffers: impl Iterator<Item = Buffer>, out: &mut VecDeque<Bytes>) -> u64 {
     let mut total = 0;
     let mut small = MutableBuffer::new(0);
     for buffer in buffers {
@@ -203,11 +273,17 @@ fn is_wasteful(held_bytes: usize, used_bytes: usize) -> bool {
     held_bytes > GATHER_BYTES && used_bytes < held_bytes - held_bytes / 4
 }
 
-/// B-2, B-5: walks the encapsulated messages and checks what Arrow's decoder would take on trust. Returns the length of
-/// the last one's body.
-fn check_messages(payload: &Buffer) -> Result<usize, DecodeError> {
+/// What is to be known of a frame's last message.
+#[derive(Default)]
+struct Last {
+    body_bytes: usize,
+    compressed: bool,
+}
+
+/// B-2, B-5: walks the encapsulated messages and checks what Arrow's decoder would take on trust.
+fn check_messages(payload: &Buffer) -> Result<Last, DecodeError> {
     let mut rest = payload.as_slice();
-    let mut last_body_bytes = 0;
+    let mut last = Last::default();
     while !rest.is_empty() {
         let (metadata, after) = split_metadata(rest)?;
         let message = arrow_ipc::root_as_message(metadata)
@@ -226,13 +302,16 @@ fn check_messages(payload: &Buffer) -> Result<usize, DecodeError> {
             }
             _ => None,
         };
-        if let Some(batch) = batch {
-            check_compressed(&batch, body)?;
+        if let Some(batch) = &batch {
+            check_compressed(batch, body)?;
         }
         rest = after;
-        last_body_bytes = body_bytes;
+        last = Last {
+            body_bytes,
+            compressed: batch.is_some_and(|batch| batch.compression().is_some()),
+        };
     }
-    Ok(last_body_bytes)
+    Ok(last)
 }
 
 /// Splits `[continuation, length, metadata, rest]` into metadata and rest.

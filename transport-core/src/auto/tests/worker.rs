@@ -1,7 +1,7 @@
 //! A worker whose partitions yield one batch, wait, and yield another.
 
 use crate::service::{TaskOutput, WorkerService};
-use crate::wire::batch::Compression;
+use crate::wire::batch::{Compression, CompressionPolicy};
 use async_trait::async_trait;
 use datafusion::arrow::array::record_batch;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -90,7 +90,7 @@ impl WorkerService for StubWorker {
         let batches = stream::iter([Ok(first)]).chain(stream::once(later));
         Ok(TaskOutput {
             partitions: vec![Box::pin(RecordBatchStreamAdapter::new(schema, batches))],
-            compression: Compression::None,
+            compression: CompressionPolicy::Always(Compression::None),
         })
     }
 

@@ -505,3 +505,96 @@ proptest! {
         let _ = BatchDecoder::new().decode(Buffer::from(bytes));
     }
 }
+
+/// Batches whose dictionaries stay, change, and are nested, each twice, and a view column.
+fn batches_with_dictionaries() -> Vec<RecordBatch> {
+    let dictionary = |values: [&'static str; 3]| -> ArrayRef {
+        let keys = Int8Array::from(vec![Some(0), None, Some(2), Some(1)]);
+        let values = Arc::new(StringArray::from(values.to_vec()));
+        Arc::new(DictionaryArray::new(keys, values))
+    };
+    let kept = dictionary(["k", "e", "p"]);
+    let batch = |changing: ArrayRef| {
+        let field = Field::new("d", changing.data_type().clone(), true);
+        let nested = StructArray::from(vec![(Arc::new(field), Arc::clone(&changing))]);
+        let views = StringViewArray::from(vec![
+            Some("short"),
+            None,
+            Some("longer than twelve bytes"),
+            Some(""),
+        ]);
+        RecordBatch::try_from_iter_with_nullable([
+            ("kept", Arc::clone(&kept), true),
+            ("changing", changing, true),
+            ("nested", Arc::new(nested) as ArrayRef, true),
+            ("views", Arc::new(views) as ArrayRef, true),
+        ])
+        .unwrap()
+    };
+    let (one, other) = (dictionary(["a", "b", "c"]), dictionary(["x", "y", "z"]));
+    [&one, &one, &other, &other, &one]
+        .map(|it| batch(Arc::clone(it)))
+        .to_vec()
+}
+
+/// B-7: whichever way the compression changes, and wherever in the stream, dictionaries included.
+#[test]
+fn compression_may_change_between_any_two_batches() {
+    let batches = batches_with_dictionaries();
+    for pattern in 0..3_usize.pow(5) {
+        let choice = |turn: u32| ALL[pattern / 3_usize.pow(turn) % 3];
+        let mut encoder = BatchEncoder::try_new(&batches[0].schema(), choice(0)).unwrap();
+        let mut decoder = BatchDecoder::new();
+        for (turn, batch) in batches.iter().enumerate() {
+            encoder.set_compression(choice(turn as u32)).unwrap();
+            let got = decoder.decode(payload_of(&mut encoder, batch)).unwrap();
+            assert_eq!(&got, batch, "pattern {pattern}, batch {turn}");
+            let compressed = choice(turn as u32) != Compression::None;
+            assert_eq!(decoder.was_compressed(), compressed);
+        }
+    }
+}
+
+#[test]
+fn a_change_of_compression_repeats_dictionaries_but_no_schema() {
+    let batches = batches_with_dictionaries();
+    let batch = &batches[0];
+    let mut encoder = BatchEncoder::try_new(&batch.schema(), Compression::None).unwrap();
+    let kinds = |payload: Buffer| {
+        let mut rest = payload.as_slice().to_vec();
+        let mut kinds = vec![];
+        while !rest.is_empty() {
+            let (metadata, after) = split_metadata(&rest).unwrap();
+            let message = arrow_ipc::root_as_message(metadata).unwrap();
+            kinds.push(message.header_type());
+            rest = after[message.bodyLength() as usize..].to_vec();
+        }
+        kinds
+    };
+    let (dictionary, record) = (MessageHeader::DictionaryBatch, MessageHeader::RecordBatch);
+    let first = [
+        MessageHeader::Schema,
+        dictionary,
+        dictionary,
+        dictionary,
+        record,
+    ];
+    assert_eq!(kinds(payload_of(&mut encoder, batch)), first);
+    assert_eq!(kinds(payload_of(&mut encoder, batch)), [record]);
+    encoder.set_compression(Compression::Lz4).unwrap();
+    assert_eq!(kinds(payload_of(&mut encoder, batch)), first[1..]);
+    encoder.set_compression(Compression::Lz4).unwrap();
+    assert_eq!(kinds(payload_of(&mut encoder, batch)), [record]);
+}
+
+#[test]
+fn a_change_before_the_first_batch_keeps_the_schema() {
+    let batches = batches_with_dictionaries();
+    let mut encoder = BatchEncoder::try_new(&batches[0].schema(), Compression::None).unwrap();
+    encoder.set_compression(Compression::Lz4).unwrap();
+    let mut decoder = BatchDecoder::new();
+    let got = decoder
+        .decode(payload_of(&mut encoder, &batches[0]))
+        .unwrap();
+    assert_eq!(got, batches[0]);
+}
