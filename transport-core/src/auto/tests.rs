@@ -363,8 +363,13 @@ async fn a_partition_dropped_before_the_call_is_released_with_it() {
         let first = timeout(LIMIT, stream.next()).await.unwrap();
         assert!(first.unwrap().is_ok());
     }
-    // While its siblings run: a join may wait for that.
-    eventually("released", async || fixture.worker.executed() == [0, 1, 2]).await;
+    // While its siblings run, because a join may wait for that: their streams and the coordinator's are left.
+    eventually("released", async || {
+        let stats = fixture.transports.stats();
+        let streams: usize = stats.iter().map(|peer| peer.streams_active).sum();
+        fixture.worker.executed() == [0, 1, 2] && streams == 3
+    })
+    .await;
     fixture.worker.go_on();
     let rest = join_all(streams.into_iter().map(StreamExt::collect::<Vec<_>>));
     let rest = timeout(LIMIT, rest).await.unwrap();
