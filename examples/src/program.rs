@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use datafusion_transport_core::TransportError;
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::{
