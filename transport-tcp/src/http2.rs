@@ -8,8 +8,10 @@ use std::io::{self, Cursor, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Chain, Join, ReadBuf, join};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 /// The HTTP/2 connections that arrive at a [`TcpListener`](crate::TcpListener) that shares its port, for a server of the
 /// caller's, such as tonic's. They are that server's alone: closing the listener does not close them, and ends this.
@@ -42,6 +44,9 @@ pub(crate) struct Http2Start {
 pub(crate) const H2: &[u8] = b"h2";
 /// What a client says first (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A client that is about to ask does so within a round trip; what it says before are settings.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
+const FIRST_REQUEST_BYTES: u64 = 16 << 10;
 /// Connections that wait for the caller's server. More wait in their handshake's place.
 const BACKLOG: usize = 64;
 
@@ -107,8 +112,13 @@ pub(crate) async fn begins(
     }
 }
 
-/// T-24: tells an HTTP/2 client why there is nothing for it here. `why` has less than 256 bytes.
-pub(crate) async fn refuse(stream: &mut (impl AsyncWrite + Unpin), why: &str) -> io::Result<()> {
+/// T-24: tells an HTTP/2 client, whose preface was read, why there is nothing for it here. `why` has less than 248 bytes.
+pub(crate) async fn refuse(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    why: &str,
+) -> io::Result<()> {
+    // If it did not come in time, or not in this form, then so be it.
+    let _ = timeout(FIRST_REQUEST_TIMEOUT, first_request(stream)).await;
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const LAST_STREAM_AND_CODE: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 1];
     let length = u8::try_from(LAST_STREAM_AND_CODE.len() + why.len()).unwrap_or(u8::MAX);
@@ -120,6 +130,24 @@ pub(crate) async fn refuse(stream: &mut (impl AsyncWrite + Unpin), why: &str) ->
     let frames = [&SETTINGS[..], &go_away, &LAST_STREAM_AND_CODE, why].concat();
     stream.write_all(&frames).await?;
     stream.flush().await
+}
+
+/// Reads until the client has asked for something: one that is refused before has no request to fail with the reason,
+/// and common clients then forget it.
+async fn first_request(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+    const HEADERS: u8 = 1;
+    let mut stream = stream.take(FIRST_REQUEST_BYTES);
+    loop {
+        let mut header = [0; 9];
+        stream.read_exact(&mut header).await?;
+        let [high, middle, low, kind, ..] = header;
+        if kind == HEADERS {
+            return Ok(());
+        }
+        let length = u32::from_be_bytes([0, high, middle, low]);
+        let mut payload = (&mut stream).take(length.into());
+        tokio::io::copy(&mut payload, &mut tokio::io::sink()).await?;
+    }
 }
 
 impl AsyncRead for Http2Stream {

@@ -1,5 +1,5 @@
 //! One port for this protocol and HTTP/2 (`docs/tcp.md`, T-22 to T-24): each gets its own, and others are told.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
 
@@ -158,9 +158,13 @@ async fn others_over_tls_are_closed_and_named() {
         .await;
 }
 
+/// Of a client; empty.
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+const HEADERS: &[u8] = &[0, 0, 0, 1, 4, 0, 0, 0, 1];
+
 /// In the frames of HTTP/2, so that a gRPC client can show the words.
 fn refused_in_words(answer: &[u8], words: &str) {
-    let frames = answer.strip_prefix(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+    let frames = answer.strip_prefix(SETTINGS).unwrap();
     let (go_away, rest) = frames.split_at(9);
     assert_eq!([0, 0, rest.len() as u8, 7, 0, 0, 0, 0, 0], go_away);
     assert_eq!([0, 0, 0, 0, 0, 0, 0, 1], rest[..8]);
@@ -176,7 +180,7 @@ async fn http2_is_refused_in_words_where_nobody_serves_it() {
     drop(http2);
     for listener in [alone, shared] {
         let client = TcpStream::connect(listener.local_addr().unwrap()).await;
-        let answer = answer(client.unwrap(), &[PREFACE, b"SETTINGS"].concat()).await;
+        let answer = answer(client.unwrap(), &[PREFACE, SETTINGS, HEADERS].concat()).await;
         refused_in_words(&answer, "no gRPC");
         log.wait_for(&["HTTP/2 (gRPC), which this port does not serve"])
             .await;
@@ -200,6 +204,27 @@ async fn plaintext_http2_at_a_tls_port_is_refused_in_words() {
         soon(listener.close()).await;
     }
     assert!(soon(http2.accept()).await.is_none());
+}
+
+/// A client that was refused before it asked for anything would not show the reason.
+#[tokio::test]
+async fn a_refusal_waits_for_the_request() {
+    const WAIT: Duration = Duration::from_millis(500);
+    let listener = listen(TcpConfig::default(), None);
+    let refused_after = async |says: &[&[u8]]| {
+        let began = Instant::now();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await;
+        refused_in_words(&answer(client.unwrap(), &says.concat()).await, "no gRPC");
+        began.elapsed()
+    };
+    assert!(refused_after(&[PREFACE, SETTINGS]).await >= WAIT);
+    // Not at the first try where the machine is busy.
+    for _ in 0..20 {
+        if refused_after(&[PREFACE, SETTINGS, HEADERS]).await < WAIT {
+            return;
+        }
+    }
+    panic!("it waits although the request is there");
 }
 
 /// Without the option `h2` is not even agreed on.
