@@ -263,7 +263,10 @@ fn a_comparison_is_one_document() {
     assert_eq!(json["queries"][0]["distributed"], true);
     let csv = compare("csv");
     let lines: Vec<_> = csv.lines().collect();
-    assert_eq!(lines[0], "query,rows,single_ms,quic_ms,grpc_ms,equal");
+    assert_eq!(
+        lines[0],
+        "query,rows,single_ms,quic_ms,tcp_ms,tcp-tls_ms,unix_ms,auto_ms,grpc_ms,equal"
+    );
     assert!(
         lines[1].starts_with("sql,7,") && lines[1].ends_with(",true"),
         "{csv}"
