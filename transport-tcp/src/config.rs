@@ -17,6 +17,12 @@ pub struct TcpConfig {
     pub max_streams: u32,
     /// Streams that may wait to be accepted; more wait to be opened. Default 1024.
     pub max_unaccepted_streams: u32,
+    /// Bytes that the peer may send on a stream it opened before this side has read any; the first read of half of them
+    /// raises the window to `stream_window_bytes`. A first message that fits costs no extra round trip. Default 64 KiB.
+    pub early_window_bytes: u32,
+    /// Such bytes that a peer can make this side hold in streams nobody has accepted, of all streams together; more
+    /// wait to be sent. Default 1 MiB.
+    pub max_early_bytes: u32,
     /// Bulk data of all streams that was taken from writers and not yet handed to the socket; writers wait beyond it.
     /// Default 4 MiB.
     pub send_buffer_bytes: usize,
@@ -55,6 +61,8 @@ impl Default for TcpConfig {
             max_frame_bytes: 512 << 10,
             max_streams: 262_144,
             max_unaccepted_streams: 1024,
+            early_window_bytes: 64 << 10,
+            max_early_bytes: 1 << 20,
             send_buffer_bytes: 4 << 20,
             keep_alive_interval: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(10),
@@ -102,6 +110,18 @@ impl TcpConfig {
             u32::MAX,
         )?;
         within(
+            "early_window_bytes",
+            self.early_window_bytes,
+            MIN_WINDOW_BYTES,
+            MAX_WINDOW_BYTES,
+        )?;
+        within(
+            "max_early_bytes",
+            self.max_early_bytes,
+            self.early_window_bytes,
+            MAX_WINDOW_BYTES,
+        )?;
+        within(
             "send_buffer_bytes",
             self.send_buffer_bytes,
             MIN_FRAME_BYTES as usize,
@@ -138,6 +158,8 @@ impl TcpConfig {
             max_frame_bytes: self.max_frame_bytes,
             max_streams: self.max_streams,
             max_unaccepted_streams: self.max_unaccepted_streams,
+            early_window_bytes: self.early_window_bytes,
+            early_limit_bytes: self.max_early_bytes,
             send_buffer_bytes: self.send_buffer_bytes,
         }
     }
@@ -190,11 +212,13 @@ mod tests {
     #[test]
     fn an_invalid_field_is_named() {
         type Breakage = fn(&mut TcpConfig);
-        let cases: [(&str, Breakage); 9] = [
+        let cases: [(&str, Breakage); 11] = [
             ("stream_window_bytes", |c| c.stream_window_bytes = 0),
             ("max_frame_bytes", |c| c.max_frame_bytes = 17 << 20),
             ("max_streams", |c| c.max_streams = 0),
             ("max_unaccepted_streams", |c| c.max_unaccepted_streams = 0),
+            ("early_window_bytes", |c| c.early_window_bytes = 0),
+            ("max_early_bytes", |c| c.max_early_bytes = 4096),
             ("send_buffer_bytes", |c| c.send_buffer_bytes = 0),
             ("socket_send_buffer_bytes", |c| {
                 c.socket_send_buffer_bytes = Some(0)

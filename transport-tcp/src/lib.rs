@@ -52,6 +52,11 @@ mod connection;
 mod connector;
 mod driver;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::mux::fuzzing::hostile_peer;
+}
 mod handshake;
 mod http2;
 mod link;

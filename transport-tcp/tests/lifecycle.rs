@@ -246,7 +246,7 @@ async fn a_violation_names_the_rule_on_both_sides() {
     let addr = listener.local_addr().unwrap();
     let mut socket = TcpStream::connect(addr).await.unwrap();
     let mut bytes =
-        b"\xdfDF-TCP\n\x01\0\0\0\0\0\x10\0\0\0\x01\0\x08\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+        b"\xdfDF-TCP\n\x01\0\0\0\0\0\x10\0\0\0\x01\0\x08\0\0\0\0\0\x01\0\0\0\x10\0".to_vec();
     // Finish of stream 8, which nobody opened.
     bytes.extend_from_slice(&[4, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
     socket.write_all(&bytes).await.unwrap();

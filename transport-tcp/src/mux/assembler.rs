@@ -1,25 +1,29 @@
 //! [`Assembler`]: from what the socket gives to whole frames.
 
-use crate::mux::frame::{ALIGNMENT_BYTES, Frame, HEADER_BYTES, Header, Violation};
+use crate::mux::frame::{ALIGNMENT_BYTES, Frame, HEADER_BYTES, Header, Kind, Violation};
+use crate::mux::stream::COPY_BELOW_BYTES;
 use bytes::buf::Limit;
 use bytes::{Buf, BufMut, BytesMut};
 
-/// Frames are cut out of allocations of this size, uncopied. Larger ones hold more memory when one payload of many is
-/// kept; smaller ones cost an allocation for each frame.
-const BUFFER_BYTES: usize = 1024 * 1024;
-/// Read beyond the frame under way: what follows it may have to be copied once, to the next allocation.
-const READ_AHEAD_BYTES: usize = 64 * 1024;
-/// Less room than this is not worth a system call.
-const MIN_READ_BYTES: usize = 4 * 1024;
+/// Small frames are read so many bytes at a time, and cut out of that.
+const STAGING_BYTES: usize = 64 * 1024;
+/// Less room than this is not worth a system call. Holds any small frame.
+const MIN_READ_BYTES: usize = 8 * 1024;
+/// Behind a body this large probably comes another: so little is read with its header that hardly a byte has to be moved.
+const BULK_BODY_BYTES: usize = 32 * 1024;
 
-/// Cuts the bytes of a connection into frames. Holds one allocation; each frame is in one piece, and byte `n` of the
-/// connection lies at an address that is `n` modulo 64, so that a sender can align a payload (T-7).
+/// Cuts the bytes of a connection into frames. The body of a large frame is read into an allocation of its own, so that
+/// what a stream keeps is what it was sent and not the buffer around it. Byte `n` of the connection lies there at an
+/// address that is `n` modulo 64, so that a sender can align a payload (T-7).
 #[derive(Debug)]
 pub(crate) struct Assembler {
-    buffer: BytesMut,
-    /// The place in the connection of the buffer's first byte.
+    staging: BytesMut,
+    /// The place in the connection of the next byte behind the frame under way.
     offset: u64,
     header: Option<Header>,
+    /// Of the frame under way, if it is large.
+    body: Option<BytesMut>,
+    read_ahead_bytes: usize,
     max_frame_bytes: u32,
 }
 
@@ -27,23 +31,32 @@ impl Assembler {
     /// Begins behind the preamble.
     pub(crate) fn new(max_frame_bytes: u32) -> Self {
         Self {
-            buffer: BytesMut::new(),
+            staging: BytesMut::new(),
             offset: 0,
             header: None,
+            body: None,
+            read_ahead_bytes: STAGING_BYTES,
             max_frame_bytes,
         }
     }
 
     /// Where to put the next bytes from the socket.
     pub(crate) fn space(&mut self) -> Limit<&mut BytesMut> {
-        let needed = self.needed_bytes();
-        let room = self.buffer.capacity() - self.buffer.len();
-        let idle = self.header.is_none() && room < MIN_READ_BYTES;
-        if self.buffer.capacity() < needed || idle {
-            self.renew(needed);
+        let body_bytes = self.header.map_or(0, |header| header.body_bytes());
+        if let Some(body) = &mut self.body {
+            let missing = body_bytes.saturating_sub(body.len());
+            return body.limit(missing);
         }
-        let missing = needed.saturating_sub(self.buffer.len());
-        (&mut self.buffer).limit(missing + READ_AHEAD_BYTES)
+        let held = self.staging.len();
+        if self.staging.capacity() - held < MIN_READ_BYTES
+            && !self.staging.try_reclaim(STAGING_BYTES.saturating_sub(held))
+        {
+            let mut staging = BytesMut::with_capacity(STAGING_BYTES.max(held + MIN_READ_BYTES));
+            staging.extend_from_slice(&self.staging);
+            self.staging = staging;
+        }
+        let room = self.staging.capacity() - held;
+        (&mut self.staging).limit(room.min(self.read_ahead_bytes))
     }
 
     /// The next frame, once all of it is there.
@@ -51,38 +64,51 @@ impl Assembler {
         let header = match self.header {
             Some(header) => header,
             None => {
-                let Some(bytes) = self.buffer.first_chunk::<HEADER_BYTES>() else {
+                let Some(bytes) = self.staging.first_chunk::<HEADER_BYTES>() else {
                     return Ok(None);
                 };
                 let header = Header::decode(*bytes, self.max_frame_bytes)?;
-                *self.header.insert(header)
+                self.begin(header);
+                header
             }
         };
-        let needed = self.needed_bytes();
-        if self.buffer.len() < needed {
+        let needed = header.body_bytes();
+        let source = self.body.as_mut().unwrap_or(&mut self.staging);
+        if source.len() < needed {
             return Ok(None);
         }
-        let mut body = self.buffer.split_to(needed);
-        body.advance(HEADER_BYTES);
-        self.offset += needed as u64;
+        let body = source.split_to(needed).freeze();
         self.header = None;
-        Ok(Some(Frame::new(&header, body.freeze())))
+        self.body = None;
+        Ok(Some(Frame::new(&header, body)))
     }
 
-    /// Length of the frame under way, as far as it is known.
-    fn needed_bytes(&self) -> usize {
-        HEADER_BYTES + self.header.map_or(0, |header| header.body_bytes())
+    /// A header was read: makes room for what follows it.
+    fn begin(&mut self, header: Header) {
+        self.header = Some(header);
+        self.staging.advance(HEADER_BYTES);
+        let body_bytes = header.body_bytes();
+        let place = self.offset + HEADER_BYTES as u64;
+        self.offset = place + body_bytes as u64;
+        self.read_ahead_bytes = match body_bytes {
+            BULK_BODY_BYTES.. => MIN_READ_BYTES,
+            _ => STAGING_BYTES,
+        };
+        if header.kind == Kind::Data && header.value as usize >= COPY_BELOW_BYTES {
+            let mut body = aligned(body_bytes, place);
+            let arrived = body_bytes.min(self.staging.len());
+            body.extend_from_slice(&self.staging.split_to(arrived));
+            self.body = Some(body);
+        }
     }
+}
 
-    /// Moves what is left of the buffer to a new one.
-    fn renew(&mut self, needed: usize) {
-        let spare = ALIGNMENT_BYTES as usize;
-        let mut buffer = BytesMut::with_capacity(needed.max(BUFFER_BYTES) + spare);
-        let address = buffer.as_ptr().addr() as u64;
-        let skipped = self.offset.wrapping_sub(address) % ALIGNMENT_BYTES;
-        buffer.put_bytes(0, skipped as usize);
-        buffer.advance(skipped as usize);
-        buffer.extend_from_slice(&self.buffer);
-        self.buffer = buffer;
-    }
+/// Room for `bytes`, the first of which lies at an address that is `place` modulo 64.
+fn aligned(bytes: usize, place: u64) -> BytesMut {
+    let mut buffer = BytesMut::with_capacity(bytes + ALIGNMENT_BYTES as usize);
+    let address = buffer.as_ptr().addr() as u64;
+    let skipped = place.wrapping_sub(address) % ALIGNMENT_BYTES;
+    buffer.put_bytes(0, skipped as usize);
+    buffer.advance(skipped as usize);
+    buffer
 }

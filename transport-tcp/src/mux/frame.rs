@@ -54,6 +54,7 @@ pub(crate) enum Kind {
     Ping = 8,
     Pong = 9,
     GoAway = 10,
+    Early = 11,
 }
 
 impl Kind {
@@ -69,6 +70,7 @@ impl Kind {
             8 => Self::Ping,
             9 => Self::Pong,
             10 => Self::GoAway,
+            11 => Self::Early,
             other => {
                 let detail = format!("frame kind {other} is unknown");
                 return Err(Violation::new("T-6", detail));
@@ -165,6 +167,8 @@ pub(crate) enum Frame {
     Stop { stream: u64, code: StreamCode },
     /// This side may open so many streams in all.
     Allow { streams: u64 },
+    /// This side may send so many early bytes in all.
+    Early { bytes: u64 },
     /// To be answered.
     Ping { nonce: u64 },
     /// The answer.
@@ -195,6 +199,7 @@ impl Frame {
             Kind::Reset => Self::Reset { stream: id, code },
             Kind::Stop => Self::Stop { stream: id, code },
             Kind::Allow => Self::Allow { streams: id },
+            Kind::Early => Self::Early { bytes: id },
             Kind::Ping => Self::Ping { nonce: id },
             Kind::Pong => Self::Pong { nonce: id },
             Kind::GoAway => Self::GoAway { reason: body },

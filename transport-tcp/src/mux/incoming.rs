@@ -4,7 +4,7 @@ use crate::mux::frame::{Frame, Violation};
 use crate::mux::state::{Role, State, Wakes};
 use crate::mux::stream::{End, Phase, Stream};
 use bytes::Bytes;
-use datafusion_transport_core::connection::{StreamClass, StreamCode};
+use datafusion_transport_core::connection::StreamCode;
 
 /// What the connection itself has to see to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,7 @@ impl State {
             Frame::Reset { stream, code } => self.on_end(stream, End::Reset(code), wakes)?,
             Frame::Stop { stream, code } => self.on_stop(stream, code, wakes),
             Frame::Allow { streams } => self.on_allow(streams)?,
+            Frame::Early { bytes } => self.on_early(bytes, wakes)?,
             Frame::Ping { nonce } => {
                 self.pong = Some(nonce);
                 wakes.add(&mut self.writer);
@@ -55,12 +56,8 @@ impl State {
             return Err(Violation::new("T-10", detail));
         }
         self.remote_opened += 1;
-        let (credit, window) = (
-            self.theirs.stream_window_bytes,
-            self.ours.stream_window_bytes,
-        );
-        let stream = Stream::new(StreamClass::Bulk, true, credit, window);
-        self.streams.insert(id, stream);
+        self.streams
+            .insert(id, Stream::remote(&self.ours, &self.theirs));
         self.backlog.push_back(id);
         wakes.add(&mut self.acceptor);
         self.update_allowance(wakes);
@@ -68,10 +65,11 @@ impl State {
     }
 
     fn on_data(&mut self, id: u64, payload: Bytes, wakes: &mut Wakes) -> Result<(), Violation> {
+        let bytes = payload.len();
         let stream = self.open_stream(id)?;
         stream.recv.push(payload)?;
         wakes.add(&mut stream.recv.waker);
-        Ok(())
+        self.on_early_data(id, bytes, wakes)
     }
 
     fn on_end(&mut self, id: u64, end: End, wakes: &mut Wakes) -> Result<(), Violation> {
@@ -95,6 +93,9 @@ impl State {
             recv.discard();
         }
         wakes.add(&mut recv.waker);
+        if end != End::Finished {
+            self.release_early(id, wakes);
+        }
         self.settle(id, wakes);
         Ok(())
     }
@@ -126,9 +127,8 @@ impl State {
         }
         send.stopped = Some(code);
         send.phase = Phase::Resetting(code);
-        let discarded = send.discard();
         wakes.add(&mut send.waker);
-        self.freed(discarded, wakes);
+        self.discard_unsent(id, wakes);
         self.enter_urgent(id, wakes);
     }
 

@@ -5,8 +5,13 @@
 //! back in [`Wakes`], to be woken after the lock is released.
 
 mod assembler;
+mod early;
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod incoming;
+#[cfg(any(test, feature = "fuzzing"))]
+mod invariants;
 mod outgoing;
 mod preamble;
 mod receiving;

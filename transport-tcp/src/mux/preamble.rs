@@ -15,6 +15,7 @@ pub(crate) const VERSIONED_BYTES: usize = 12;
 /// T-3: settings outside of these can't work, or are no mistake.
 const MIN_WINDOW_BYTES: u32 = 1024;
 const MIN_FRAME_BYTES: u32 = 1024;
+const MIN_EARLY_BYTES: u32 = 1024;
 
 /// What a side announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ impl Preamble {
             limits.stream_window_bytes,
             limits.max_frame_bytes,
             limits.unaccepted_streams(),
+            limits.early_window_bytes,
+            limits.early_limit_bytes,
         ];
         let bytes = MAGIC
             .into_iter()
@@ -67,13 +70,19 @@ impl Preamble {
             Some(VERSION) => {}
             Some(version) => return Err(PreambleError::Version(version)),
         }
-        let settings = (word(12), word(16), word(20), bytes.get(PREAMBLE_BYTES - 1));
-        let (Some(window), Some(frame), Some(streams), Some(_)) = settings else {
+        let settings = (word(12), word(16), word(20), word(24), word(28));
+        let (Some(window), Some(frame), Some(streams), Some(early), Some(early_limit)) = settings
+        else {
             return Ok(None);
         };
         if window < MIN_WINDOW_BYTES || frame < MIN_FRAME_BYTES {
             return Err(PreambleError::Settings(format!(
                 "a stream window of {window} or frames of {frame} bytes are too small (T-3)"
+            )));
+        }
+        if early.min(early_limit) < MIN_EARLY_BYTES {
+            return Err(PreambleError::Settings(format!(
+                "an early window of {early} bytes, {early_limit} in all, is too small (T-3)"
             )));
         }
         Ok(Some(Self {
@@ -82,6 +91,8 @@ impl Preamble {
                 max_frame_bytes: frame,
                 max_streams: streams,
                 max_unaccepted_streams: streams,
+                early_window_bytes: early,
+                early_limit_bytes: early_limit,
                 send_buffer_bytes: 0,
             },
         }))

@@ -24,7 +24,6 @@ impl State {
         max_bytes: usize,
         wakes: &mut Wakes,
     ) -> Poll<Read> {
-        let window = self.ours.stream_window_bytes;
         let closed = self.closed;
         let Some(stream) = self.streams.get_mut(&id) else {
             return Poll::Ready(Read::Closed);
@@ -34,7 +33,7 @@ impl State {
             return Poll::Ready(Read::End(End::Reset(code)));
         }
         if let Some(bytes) = recv.pop(max_bytes.max(1)) {
-            if recv.wants_grant(window) && !recv.grant_due && !closed {
+            if recv.wants_grant() && !recv.grant_due && !closed {
                 recv.grant_due = true;
                 self.enter_urgent(id, wakes);
             }
@@ -68,6 +67,7 @@ impl State {
             recv.stop_due = true;
             self.enter_urgent(id, wakes);
         }
+        self.release_early(id, wakes);
     }
 
     /// The handle is gone.

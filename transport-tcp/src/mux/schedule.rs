@@ -60,6 +60,9 @@ impl State {
             self.remote_allowed = self.allowance();
             out.header(Header::new(Kind::Allow, 0, self.remote_allowed));
         }
+        if let Some(bytes) = self.early.take_grant() {
+            out.header(Header::new(Kind::Early, 0, bytes));
+        }
     }
 
     /// After the streams that were finished: nothing comes behind it.
@@ -84,10 +87,8 @@ impl State {
         stream.urgent = false;
         let recv = &mut stream.recv;
         if std::mem::take(&mut recv.grant_due) {
-            let bytes = std::mem::take(&mut recv.ungranted_bytes);
-            recv.allowed_bytes += bytes;
-            let grant = u32::try_from(bytes).unwrap_or(u32::MAX);
-            out.header(Header::new(Kind::Window, grant, id));
+            let bytes = recv.grant(self.ours.stream_window_bytes);
+            out.header(Header::new(Kind::Window, bytes, id));
         }
         if std::mem::take(&mut recv.stop_due) {
             let code = recv.stopped.map_or(0, |code| code.0);
@@ -110,10 +111,6 @@ impl State {
         let Some(stream) = self.streams.get_mut(&id) else {
             return true;
         };
-        if stream.send.lane != Some(class) {
-            // It changed lanes.
-            return true;
-        }
         stream.send.lane = None;
         if !stream.send.has_work() {
             return true;
@@ -160,7 +157,7 @@ impl crate::mux::stream::SendHalf {
             }
             missing -= taken;
         }
-        self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
+        self.sent(bytes);
         bytes
     }
 

@@ -36,14 +36,20 @@ impl State {
             StreamClass::Bulk => limit.saturating_sub(self.queued_bytes),
         };
         let credit = usize::try_from(send.credit).unwrap_or(usize::MAX);
-        let taken = take(chunks, room.min(credit), &mut send.queue);
+        let room = room.min(credit).min(self.early.room(send));
+        let taken = take(chunks, room, &mut send.queue);
         send.credit = send.credit.saturating_sub(taken as u64);
         send.queued_bytes += taken;
         self.queued_bytes += taken;
+        self.early.spend(taken, send);
         let done = chunks.is_empty();
         if !done {
             send.waker = Some(cx.waker().clone());
-            if send.credit > 0 && !send.waits_for_budget {
+            if send.credit == 0 {
+                // A grant wakes it.
+            } else if self.early.room(send) == 0 {
+                self.early.wait(id, send);
+            } else if !send.waits_for_budget {
                 send.waits_for_budget = true;
                 self.budget_waiters.push_back(id);
             }
@@ -81,12 +87,23 @@ impl State {
             return;
         }
         if !stream.announced {
-            return self.withdraw(id, code);
+            return self.withdraw(id, code, wakes);
         }
         stream.send.phase = Phase::Resetting(code);
-        let discarded = stream.send.discard();
-        self.freed(discarded, wakes);
+        self.discard_unsent(id, wakes);
         self.enter_urgent(id, wakes);
+    }
+
+    /// Forgets what of a stream is not sent yet, and lets others have the room.
+    pub(super) fn discard_unsent(&mut self, id: u64, wakes: &mut Wakes) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        let discarded = stream.send.discard();
+        if self.early.unspend(&mut stream.send) {
+            self.wake_early_waiters(wakes);
+        }
+        self.freed(discarded, wakes);
     }
 
     /// Changes the urgency of the stream, also of what is queued.
@@ -97,9 +114,8 @@ impl State {
         stream.send.class = class;
         // A control stream need not wait for the send buffer.
         wakes.add(&mut stream.send.waker);
-        if stream.send.lane.is_some_and(|lane| lane != class) {
-            // The entry in the other lane is skipped when its turn comes.
-            stream.send.lane = None;
+        if let Some(lane) = stream.send.lane.take_if(|lane| *lane != class) {
+            self.lane(lane).retain(|other| *other != id);
             self.enter_lane(id, wakes);
         }
     }

@@ -1,5 +1,6 @@
 //! [`State`]: one side of a connection.
 
+use crate::mux::early::Early;
 use crate::mux::frame::MAX_REASON_BYTES;
 use crate::mux::stream::{End, Phase, Stream};
 use bytes::Bytes;
@@ -27,6 +28,10 @@ pub(crate) struct Limits {
     pub(crate) max_streams: u32,
     /// Streams that wait to be accepted.
     pub(crate) max_unaccepted_streams: u32,
+    /// Bytes of a stream that may arrive before any of it was read, where the sender opened the stream.
+    pub(crate) early_window_bytes: u32,
+    /// Early bytes that may arrive before their streams are accepted, of all streams together.
+    pub(crate) early_limit_bytes: u32,
     /// Bulk bytes taken from writers and not yet handed to the socket.
     pub(crate) send_buffer_bytes: usize,
 }
@@ -49,7 +54,7 @@ pub(crate) struct State {
     pub(super) theirs: Limits,
     pub(super) role: Role,
     pub(super) streams: HashMap<u64, Stream>,
-    next_stream: u64,
+    pub(super) next_stream: u64,
     /// T-10: opens that the peer allows in all; those whose stream was never announced come back.
     pub(super) opens_allowed: u64,
     pub(super) opens_returned: u64,
@@ -57,8 +62,8 @@ pub(crate) struct State {
     pub(super) local_closed: u64,
     /// T-10, the other way.
     pub(super) remote_opened: u64,
-    remote_accepted: u64,
-    remote_closed: u64,
+    pub(super) remote_accepted: u64,
+    pub(super) remote_closed: u64,
     pub(super) remote_allowed: u64,
     pub(super) allow_due: bool,
     pub(super) backlog: VecDeque<u64>,
@@ -75,6 +80,7 @@ pub(crate) struct State {
     pub(super) queued_bytes: usize,
     /// Streams whose writer waits until fewer are.
     pub(super) budget_waiters: VecDeque<u64>,
+    pub(super) early: Early,
     pub(super) writer: Option<Waker>,
 }
 
@@ -82,6 +88,11 @@ impl Limits {
     /// What a peer may open before it hears more.
     pub(crate) fn unaccepted_streams(&self) -> u32 {
         self.max_streams.min(self.max_unaccepted_streams)
+    }
+
+    /// T-22: bytes of a stream that its opener may send before any grant.
+    pub(crate) fn early_window(&self) -> u32 {
+        self.early_window_bytes.min(self.stream_window_bytes)
     }
 }
 
@@ -129,6 +140,7 @@ impl State {
             closed: false,
             queued_bytes: 0,
             budget_waiters: VecDeque::new(),
+            early: Early::new(&ours, &theirs),
             writer: None,
         }
     }
@@ -150,8 +162,7 @@ impl State {
         }
         let id = self.next_stream;
         self.next_stream += 2;
-        let window = self.ours.stream_window_bytes;
-        let stream = Stream::new(class, false, self.theirs.stream_window_bytes, window);
+        let stream = Stream::local(class, &self.ours, &self.theirs);
         self.streams.insert(id, stream);
         Some(id)
     }
@@ -170,6 +181,10 @@ impl State {
             return Poll::Pending;
         };
         self.remote_accepted += 1;
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.accepted = true;
+        }
+        self.release_early(id, wakes);
         self.update_allowance(wakes);
         Poll::Ready(Some(id))
     }
@@ -192,13 +207,17 @@ impl State {
         });
         for stream in self.streams.values_mut() {
             if stream.send.phase != Phase::Finishing || go_away.is_none() {
-                self.queued_bytes = self.queued_bytes.saturating_sub(stream.send.discard());
+                self.queued_bytes -= stream.send.discard();
+                self.early.unspend(&mut stream.send);
                 stream.send.phase = Phase::Ended;
             }
             wakes.add(&mut stream.send.waker);
             wakes.add(&mut stream.recv.waker);
         }
-        self.backlog.clear();
+        // Nobody can accept them any more.
+        for id in self.backlog.drain(..) {
+            self.streams.remove(&id);
+        }
         wakes.add(&mut self.acceptor);
         wakes.add(&mut self.writer);
     }
@@ -233,17 +252,39 @@ impl State {
         } else {
             self.local_closed += 1;
         }
-        self.streams.remove(&id);
+        if let Some(stream) = self.streams.remove(&id) {
+            self.leave_queues(id, &stream);
+        }
         self.update_allowance(wakes);
     }
 
+    /// What waits in line must exist. Few of those that end still wait, so looking for them is cheap enough.
+    fn leave_queues(&mut self, id: u64, stream: &Stream) {
+        let others = |other: &u64| *other != id;
+        if stream.urgent {
+            self.urgent.retain(others);
+        }
+        if let Some(class) = stream.send.lane {
+            self.lane(class).retain(others);
+        }
+        if stream.send.waits_for_budget {
+            self.budget_waiters.retain(others);
+        }
+        if stream.send.waits_for_early {
+            self.early.waiters.retain(others);
+        }
+    }
+
     /// A stream that the peer never heard of is over without a word.
-    pub(super) fn withdraw(&mut self, id: u64, code: StreamCode) {
+    pub(super) fn withdraw(&mut self, id: u64, code: StreamCode, wakes: &mut Wakes) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            self.queued_bytes = self.queued_bytes.saturating_sub(stream.send.discard());
             stream.send.phase = Phase::Ended;
-            stream.recv.end.get_or_insert(End::Reset(code));
+            let recv = &mut stream.recv;
+            recv.end.get_or_insert(End::Reset(code));
+            recv.stop_due = false;
+            wakes.add(&mut recv.waker);
             self.opens_returned += 1;
         }
+        self.discard_unsent(id, wakes);
     }
 }

@@ -1,14 +1,18 @@
 //! The two halves of a stream, as the state machine keeps them.
 
 use crate::mux::frame::Violation;
+use crate::mux::state::Limits;
 use bytes::{Bytes, BytesMut};
 use datafusion_transport_core::connection::{StreamClass, StreamCode};
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// Payloads below this are copied together on arrival: a small message must not keep a large network buffer alive,
-/// and many tiny frames must not cost more memory than the window says.
+/// Payloads below this are copied together on arrival: many tiny frames must not cost more memory than the window says,
+/// nor keep the buffer alive that they were read into. Larger ones have allocations of their own.
 pub(crate) const COPY_BELOW_BYTES: usize = 4 * 1024;
+
+/// A queue that was drained keeps room for this many pieces: what a usual message needs.
+const IDLE_CHUNKS: usize = 8;
 
 /// A stream. Lives until both directions have ended on the wire and both handles are dropped.
 #[derive(Debug)]
@@ -17,6 +21,8 @@ pub(crate) struct Stream {
     pub(crate) recv: RecvHalf,
     /// Opened by the peer.
     pub(crate) remote: bool,
+    /// This side's user has taken it up.
+    pub(crate) accepted: bool,
     /// The peer knows of it.
     pub(crate) announced: bool,
     /// Waits in the urgent lane.
@@ -44,6 +50,10 @@ pub(crate) struct SendHalf {
     pub(crate) queued_bytes: usize,
     /// Bytes that may still be taken.
     pub(crate) credit: u64,
+    /// T-22: how many of the next bytes to be taken are early.
+    pub(crate) early_left: u32,
+    /// How many of the queue's first bytes are early.
+    pub(crate) early_queued: u32,
     pub(crate) phase: Phase,
     pub(crate) class: StreamClass,
     /// The lane it waits in.
@@ -52,6 +62,7 @@ pub(crate) struct SendHalf {
     pub(crate) stopped: Option<StreamCode>,
     pub(crate) waker: Option<Waker>,
     pub(crate) waits_for_budget: bool,
+    pub(crate) waits_for_early: bool,
     pub(crate) dropped: bool,
 }
 
@@ -70,15 +81,19 @@ pub(crate) enum End {
 
 #[derive(Debug)]
 pub(crate) struct RecvHalf {
-    chunks: VecDeque<Bytes>,
+    pub(super) chunks: VecDeque<Bytes>,
     /// The youngest bytes, while they are small.
-    tail: BytesMut,
+    pub(super) tail: BytesMut,
     /// Bytes in `chunks` and `tail`.
     pub(crate) unread_bytes: u64,
     /// Bytes that the peer may still send.
     pub(crate) allowed_bytes: u64,
-    /// Bytes that were read and not yet granted again.
-    pub(crate) ungranted_bytes: u64,
+    /// The window as it is: small for a stream that the peer opened, until it is read (T-13).
+    pub(crate) window_bytes: u32,
+    /// T-22: how many of the next bytes to arrive are early.
+    pub(crate) early_left: u32,
+    /// Early bytes that count against the limit of the connection.
+    pub(crate) early_held: u32,
     pub(crate) grant_due: bool,
     /// The peer's end, as it arrived.
     pub(crate) end: Option<End>,
@@ -90,18 +105,40 @@ pub(crate) struct RecvHalf {
 }
 
 impl Stream {
-    pub(crate) fn new(class: StreamClass, remote: bool, credit: u32, window: u32) -> Self {
+    /// One that this side opens.
+    pub(crate) fn local(class: StreamClass, ours: &Limits, theirs: &Limits) -> Self {
+        let early = theirs.early_window();
+        let mut stream = Self::new(class, early, ours.stream_window_bytes);
+        stream.send.early_left = early;
+        stream.accepted = true;
+        stream
+    }
+
+    /// One that the peer opened.
+    pub(crate) fn remote(ours: &Limits, theirs: &Limits) -> Self {
+        let early = ours.early_window();
+        let mut stream = Self::new(StreamClass::Bulk, theirs.stream_window_bytes, early);
+        stream.recv.early_left = early;
+        stream.remote = true;
+        stream.announced = true;
+        stream
+    }
+
+    fn new(class: StreamClass, credit: u32, window: u32) -> Self {
         Self {
             send: SendHalf {
                 queue: VecDeque::new(),
                 queued_bytes: 0,
                 credit: credit.into(),
+                early_left: 0,
+                early_queued: 0,
                 phase: Phase::Open,
                 class,
                 lane: None,
                 stopped: None,
                 waker: None,
                 waits_for_budget: false,
+                waits_for_early: false,
                 dropped: false,
             },
             recv: RecvHalf {
@@ -109,7 +146,9 @@ impl Stream {
                 tail: BytesMut::new(),
                 unread_bytes: 0,
                 allowed_bytes: window.into(),
-                ungranted_bytes: 0,
+                window_bytes: window,
+                early_left: 0,
+                early_held: 0,
                 grant_due: false,
                 end: None,
                 stopped: None,
@@ -117,8 +156,9 @@ impl Stream {
                 waker: None,
                 dropped: false,
             },
-            remote,
-            announced: remote,
+            remote: false,
+            accepted: false,
+            announced: false,
             urgent: false,
         }
     }
@@ -141,6 +181,16 @@ impl SendHalf {
     pub(crate) fn discard(&mut self) -> usize {
         self.queue = VecDeque::new();
         std::mem::take(&mut self.queued_bytes)
+    }
+
+    /// Takes `bytes` off the front of the queue's account. The caller takes them off the queue.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
+        let early = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.early_queued = self.early_queued.saturating_sub(early);
+        if self.queue.is_empty() && self.queue.capacity() > IDLE_CHUNKS {
+            self.queue = VecDeque::new();
+        }
     }
 
     /// Has something for a data lane: bytes, or a clean end.
@@ -198,7 +248,9 @@ impl RecvHalf {
             self.chunks.push_front(rest);
         }
         self.unread_bytes = self.unread_bytes.saturating_sub(chunk.len() as u64);
-        self.ungranted_bytes += chunk.len() as u64;
+        if self.chunks.is_empty() && self.chunks.capacity() > IDLE_CHUNKS {
+            self.chunks = VecDeque::new();
+        }
         Some(chunk)
     }
 
@@ -210,8 +262,22 @@ impl RecvHalf {
     }
 
     /// Whether reading has made so much room that the peer should know.
-    pub(crate) fn wants_grant(&self, window: u32) -> bool {
+    pub(crate) fn wants_grant(&self) -> bool {
         let open = self.end.is_none() && self.stopped.is_none();
-        open && self.ungranted_bytes >= u64::from(window).div_ceil(2)
+        let half = u64::from(self.window_bytes).div_ceil(2);
+        open && self.ungranted_bytes() >= half
+    }
+
+    /// Bytes that were read and not yet granted again.
+    pub(crate) fn ungranted_bytes(&self) -> u64 {
+        u64::from(self.window_bytes).saturating_sub(self.allowed_bytes + self.unread_bytes)
+    }
+
+    /// Grants what brings the sender to a window of `window_bytes`. Returns how much that is.
+    pub(crate) fn grant(&mut self, window_bytes: u32) -> u32 {
+        self.window_bytes = window_bytes;
+        let bytes = self.ungranted_bytes();
+        self.allowed_bytes += bytes;
+        u32::try_from(bytes).unwrap_or(window_bytes)
     }
 }

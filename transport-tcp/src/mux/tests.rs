@@ -6,21 +6,14 @@ mod hostile;
 mod rules;
 
 use crate::mux::frame::{Frame, Violation};
+pub(super) use crate::mux::fuzzing::LIMITS;
 use crate::mux::state::{Limits, Role, State, Wakes, WriteError};
-use crate::mux::stream::{End, Phase};
+use crate::mux::stream::End;
 use crate::mux::{Assembler, Event, Outgoing, Read};
 use bytes::{BufMut, Bytes, BytesMut};
 use datafusion_transport_core::connection::StreamClass;
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
-
-pub(super) const LIMITS: Limits = Limits {
-    stream_window_bytes: 1000,
-    max_frame_bytes: 300,
-    max_streams: 8,
-    max_unaccepted_streams: 4,
-    send_buffer_bytes: 1500,
-};
 
 fn cx() -> Context<'static> {
     Context::from_waker(Waker::noop())
@@ -82,8 +75,10 @@ impl Side {
     /// Puts what there is to send on the wire to `peer`.
     fn send_to(&mut self, peer: &mut Self, max_bytes: usize) {
         self.out.clear();
-        self.state
-            .fill(&mut self.out, max_bytes, &mut Wakes::default());
+        let wakes = &mut Wakes::default();
+        let _ = self
+            .state
+            .poll_fill(&mut cx(), &mut self.out, max_bytes, wakes);
         for slice in self.out.slices.drain(..) {
             peer.wire.extend_from_slice(&slice);
         }
@@ -111,35 +106,8 @@ impl Side {
         event
     }
 
-    /// What must be true between any two steps.
     fn check(&self) {
-        let state = &self.state;
-        let mut queued = 0;
-        let mut remote = 0;
-        for stream in state.streams.values() {
-            let (send, recv) = (&stream.send, &stream.recv);
-            queued += send.queued_bytes;
-            remote += u64::from(stream.remote);
-            let pieces: usize = send.queue.iter().map(|piece| piece.bytes.len()).sum();
-            assert_eq!(pieces, send.queued_bytes);
-            let window = u64::from(state.ours.stream_window_bytes);
-            let counted = recv.allowed_bytes + recv.unread_bytes + recv.ungranted_bytes;
-            if recv.stopped.is_none() && recv.end.is_none() {
-                assert_eq!(window, counted, "a byte of the window is lost");
-            }
-            assert!(counted <= window);
-            assert!(send.credit <= u64::from(state.theirs.stream_window_bytes));
-            if send.has_work() && !state.closed {
-                assert!(send.lane.is_some(), "bytes that nobody will send");
-            }
-            let due = recv.grant_due || recv.stop_due || matches!(send.phase, Phase::Resetting(_));
-            assert!(!due || !stream.announced || stream.urgent || state.closed);
-            assert!(!stream.is_over());
-        }
-        assert_eq!(queued, state.queued_bytes);
-        assert!(remote <= u64::from(state.ours.max_streams));
-        assert!(state.backlog.len() <= state.ours.max_unaccepted_streams as usize);
-        assert!(state.urgent.len() <= state.streams.len() + 1 || state.closed);
+        self.state.assert_invariants();
     }
 }
 
