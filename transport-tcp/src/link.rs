@@ -157,3 +157,6 @@ impl Traffic {
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX - 1)
 }
+
+#[cfg(test)]
+mod tests;
