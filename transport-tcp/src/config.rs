@@ -39,6 +39,9 @@ pub struct TcpConfig {
     pub socket_send_buffer_bytes: Option<usize>,
     /// Receive buffer of a socket. `None` (default) lets the system adapt it.
     pub socket_recv_buffer_bytes: Option<usize>,
+    /// Bytes that a socket takes and does not send yet (`TCP_NOTSENT_LOWAT`, Linux): urgent data waits for them. `None` sets no
+    /// bound but the send buffer. Default 256 KiB.
+    pub socket_unsent_bytes: Option<u32>,
     /// How the sending rate reacts to loss and delay. Default [`CongestionControl::Automatic`].
     pub congestion: CongestionControl,
 }
@@ -70,6 +73,7 @@ impl Default for TcpConfig {
             close_timeout: Duration::from_secs(1),
             socket_send_buffer_bytes: None,
             socket_recv_buffer_bytes: None,
+            socket_unsent_bytes: Some(256 << 10),
             congestion: CongestionControl::Automatic,
         }
     }
@@ -133,6 +137,12 @@ impl TcpConfig {
         ] {
             within(field, bytes.unwrap_or(1), 1, MAX_SOCKET_BUFFER_BYTES)?;
         }
+        within(
+            "socket_unsent_bytes",
+            self.socket_unsent_bytes.unwrap_or(MIN_WINDOW_BYTES),
+            MIN_WINDOW_BYTES,
+            MAX_WINDOW_BYTES,
+        )?;
         let (keep_alive, idle) = (self.keep_alive_interval, self.idle_timeout);
         let millisecond = Duration::from_millis(1);
         within_time("keep_alive_interval", keep_alive, millisecond, idle / 2)?;
@@ -212,7 +222,7 @@ mod tests {
     #[test]
     fn an_invalid_field_is_named() {
         type Breakage = fn(&mut TcpConfig);
-        let cases: [(&str, Breakage); 11] = [
+        let cases: [(&str, Breakage); 12] = [
             ("stream_window_bytes", |c| c.stream_window_bytes = 0),
             ("max_frame_bytes", |c| c.max_frame_bytes = 17 << 20),
             ("max_streams", |c| c.max_streams = 0),
@@ -223,6 +233,7 @@ mod tests {
             ("socket_send_buffer_bytes", |c| {
                 c.socket_send_buffer_bytes = Some(0)
             }),
+            ("socket_unsent_bytes", |c| c.socket_unsent_bytes = Some(0)),
             ("keep_alive_interval", |c| {
                 c.keep_alive_interval = c.idle_timeout
             }),

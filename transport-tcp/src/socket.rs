@@ -57,6 +57,9 @@ pub(crate) fn prepare_tcp(stream: &TcpStream, config: &TcpConfig) -> io::Result<
     #[cfg(target_os = "linux")]
     {
         socket.set_tcp_user_timeout(Some(config.idle_timeout))?;
+        if let Some(bytes) = config.socket_unsent_bytes {
+            socket.set_tcp_notsent_lowat(bytes)?;
+        }
         set_congestion(stream, &socket, &config.congestion)?;
     }
     Ok(())

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::io::AsyncWriteExt;
 
-/// Taken from the streams at a time: what comes after, however urgent, waits for it.
-const BATCH_BYTES: usize = 512 * 1024;
+/// Frames are taken from the streams until there is this much: what comes after, however urgent, waits for it, and for the
+/// rest of the last frame. A system call for so many bytes costs little by itself.
+const BATCH_BYTES: usize = 64 * 1024;
 /// Slices of one system call.
 const MAX_SLICES: usize = 64;
 
