@@ -1,6 +1,7 @@
 //! Random interleavings of what two correct sides do.
 
 use super::*;
+use crate::mux::stream::Stream;
 use datafusion_transport_core::connection::StreamCode;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -19,6 +20,8 @@ enum Step {
     DropRecv(usize),
     Send(u16),
     Receive(u16),
+    /// All that was said arrives.
+    Settle,
 }
 
 fn step() -> impl Strategy<Value = (bool, Step)> {
@@ -36,6 +39,7 @@ fn step() -> impl Strategy<Value = (bool, Step)> {
         2 => n.prop_map(Step::DropRecv),
         9 => (1..3000_u16).prop_map(Step::Send),
         9 => (1..3000_u16).prop_map(Step::Receive),
+        1 => Just(Step::Settle),
     ];
     (any::<bool>(), step)
 }
@@ -98,6 +102,7 @@ impl World {
             Step::Receive(max) => {
                 self.sides[me].receive(usize::from(*max)).unwrap();
             }
+            Step::Settle => self.settle(),
             Step::Write(n, _)
             | Step::Read(n, _)
             | Step::Finish(n)
@@ -199,6 +204,30 @@ impl World {
             }
             Poll::Ready(Read::Closed) => panic!("closed"),
             Poll::Pending => {}
+        }
+    }
+
+    /// With nothing on the wire both sides agree on what is whose.
+    fn settle(&mut self) {
+        let [a, b] = &mut self.sides;
+        settle(a, b);
+        for (from, to) in [(&*a, &*b), (&*b, &*a)] {
+            let early = &from.state.early;
+            let queued = |s: &Stream| u64::from(s.send.early_queued);
+            let queued: u64 = from.state.streams.values().map(queued).sum();
+            assert_eq!(early.spent - queued, to.state.early.arrived);
+            assert_eq!(early.allowed, to.state.early.told);
+            assert_eq!(from.state.opens_allowed, to.state.remote_allowed);
+            for (id, stream) in &from.state.streams {
+                let Some(peer) = to.state.streams.get(id) else {
+                    continue;
+                };
+                let (send, recv) = (&stream.send, &peer.recv);
+                if recv.end.is_none() && recv.stopped.is_none() {
+                    let sendable = send.credit + send.queued_bytes as u64;
+                    assert_eq!(sendable, recv.allowed_bytes, "credit is lost");
+                }
+            }
         }
     }
 
