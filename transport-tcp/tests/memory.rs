@@ -15,7 +15,7 @@ const STREAMS: usize = 10_000;
 const MAX_STREAM_BYTES: usize = 6 << 10;
 
 fn message_bytes(number: usize) -> usize {
-    if number % 10 == 0 { 5000 } else { 200 }
+    if number.is_multiple_of(10) { 5000 } else { 200 }
 }
 
 /// Memory of this process that is really there.
@@ -56,7 +56,7 @@ async fn an_open_stream_costs_little() {
         send(stream.send.as_mut(), message).await.unwrap();
         ours.push(stream);
         let mut beside = 0;
-        while number % 10 == 0 && beside < 300 << 10 {
+        while number.is_multiple_of(10) && beside < 300 << 10 {
             let chunk = soon(read(bulk.recv.as_mut(), usize::MAX)).await.unwrap();
             beside += chunk.unwrap().len();
         }

@@ -36,7 +36,7 @@ pub(crate) struct Victim {
 /// If the peer can bring the multiplexer into a state that must not be.
 #[allow(unreachable_pub)] // Public with feature `fuzzing` only.
 pub fn hostile_peer(mut data: &[u8]) {
-    let listens = take(&mut data) % 2 == 0;
+    let listens = take(&mut data).is_multiple_of(2);
     let mut victim = Victim::new(if listens {
         Role::Listener
     } else {
