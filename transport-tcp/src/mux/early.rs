@@ -1,4 +1,4 @@
-//! [`Early`]: the bytes that a stream's opener sends before the other side has read any (T-22).
+//! [`Early`]: the bytes that a stream's opener sends before the other side has read any (T-25).
 //!
 //! A side must take what it is sent on streams that its user has not accepted yet. This account bounds the sum: both
 //! sides count the early bytes of all streams since the connection began, and the receiver raises the limit by what
@@ -87,7 +87,7 @@ impl State {
     pub(super) fn on_early(&mut self, bytes: u64, wakes: &mut Wakes) -> Result<(), Violation> {
         if bytes < self.early.allowed {
             let detail = format!("{bytes} early bytes allowed after {}", self.early.allowed);
-            return Err(Violation::new("T-22", detail));
+            return Err(Violation::new("T-25", detail));
         }
         self.early.allowed = bytes;
         self.wake_early_waiters(wakes);
@@ -121,7 +121,7 @@ impl State {
         self.early.arrived += u64::from(early);
         if self.early.arrived > self.early.told {
             let detail = format!("more early bytes than the {} allowed", self.early.told);
-            return Err(Violation::new("T-22", detail));
+            return Err(Violation::new("T-25", detail));
         }
         if stream.accepted || recv.stopped.is_some() {
             self.release_early(id, wakes);

@@ -90,7 +90,7 @@ impl Limits {
         self.max_streams.min(self.max_unaccepted_streams)
     }
 
-    /// T-22: bytes of a stream that its opener may send before any grant.
+    /// T-25: bytes of a stream that its opener may send before any grant.
     pub(crate) fn early_window(&self) -> u32 {
         self.early_window_bytes.min(self.stream_window_bytes)
     }

@@ -50,7 +50,7 @@ pub(crate) struct SendHalf {
     pub(crate) queued_bytes: usize,
     /// Bytes that may still be taken.
     pub(crate) credit: u64,
-    /// T-22: how many of the next bytes to be taken are early.
+    /// T-25: how many of the next bytes to be taken are early.
     pub(crate) early_left: u32,
     /// How many of the queue's first bytes are early.
     pub(crate) early_queued: u32,
@@ -90,7 +90,7 @@ pub(crate) struct RecvHalf {
     pub(crate) allowed_bytes: u64,
     /// The window as it is: small for a stream that the peer opened, until it is read (T-13).
     pub(crate) window_bytes: u32,
-    /// T-22: how many of the next bytes to arrive are early.
+    /// T-25: how many of the next bytes to arrive are early.
     pub(crate) early_left: u32,
     /// Early bytes that count against the limit of the connection.
     pub(crate) early_held: u32,

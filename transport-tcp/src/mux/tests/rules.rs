@@ -345,9 +345,9 @@ fn more_early_bytes_than_allowed_are_a_violation() {
     side.on_frame(data(2, 300)).unwrap();
     let wakes = &mut Wakes::default();
     let sent = side.state.on_frame(data(2, 1), wakes);
-    assert_eq!("T-22", rule_of(sent));
+    assert_eq!("T-25", rule_of(sent));
     let less = Frame::Early { bytes: 699 };
-    assert_eq!("T-22", rule_of(side.state.on_frame(less, wakes)));
+    assert_eq!("T-25", rule_of(side.state.on_frame(less, wakes)));
 }
 
 #[test]
