@@ -8,7 +8,8 @@ use arrow_array::{
     ArrayRef, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray,
 };
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use datafusion_transport_tests::{Harness, Kind, ProbeExec};
+use datafusion_transport_tests::report::Subjects;
+use datafusion_transport_tests::{ProbeExec, Rig};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,12 +84,11 @@ fn batch(rows: usize) -> RecordBatch {
 }
 
 /// Drains all partitions once, on two tasks, and checks the number of rows outside the time taken.
-async fn drain(harness: &Harness, plan: &Arc<ProbeExec>, scenario: &Scenario) -> Duration {
-    let mut task = harness.set_plan(Arc::clone(plan) as _).await;
+async fn drain(rig: &Rig, plan: &Arc<ProbeExec>, scenario: &Scenario) -> Duration {
+    let mut task = rig.set_plan(Arc::clone(plan) as _).await;
     let start = Instant::now();
-    let run = harness
-        .execute(task.key, 0..scenario.partitions, BUDGET_BYTES)
-        .await;
+    let call = rig.call(task.key, 0..scenario.partitions);
+    let run = call.budget(BUDGET_BYTES).send().await;
     let count = |stream: stream::BoxStream<'static, _>| {
         tokio::spawn(stream.try_fold(0, |rows, batch: RecordBatch| async move {
             Ok(rows + batch.num_rows())
@@ -118,23 +118,21 @@ fn execute_task(c: &mut Criterion) {
         group
             .throughput(Throughput::Bytes(bytes as u64))
             .sample_size(10);
-        for kind in [Kind::Grpc, Kind::Quic, Kind::Tcp, Kind::Unix, Kind::Memory] {
-            let harness = runtime.block_on(Harness::start(kind));
-            group.bench_function(
-                BenchmarkId::from_parameter(format!("{kind:?}")),
-                |bencher| {
-                    bencher.iter_custom(|times| {
-                        runtime.block_on(async {
-                            let mut total = Duration::ZERO;
-                            for _ in 0..times {
-                                total += drain(&harness, &plan, scenario).await;
-                            }
-                            total
-                        })
-                    });
-                },
-            );
-            runtime.block_on(async { drop(harness) });
+        for harness in Subjects::ours().channels {
+            let name = harness.name().to_owned();
+            let rig = runtime.block_on(Rig::start(harness));
+            group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
+                bencher.iter_custom(|times| {
+                    runtime.block_on(async {
+                        let mut total = Duration::ZERO;
+                        for _ in 0..times {
+                            total += drain(&rig, &plan, scenario).await;
+                        }
+                        total
+                    })
+                });
+            });
+            runtime.block_on(async { drop(rig) });
         }
         group.finish();
     }

@@ -1,4 +1,4 @@
-//! What the integration tests share: a worker on each transport, and a plan that tells what happens to it.
+//! The conformance kit.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,
@@ -7,32 +7,24 @@
     clippy::indexing_slicing
 )]
 
-mod harness;
+pub mod case;
+pub mod channel;
+pub mod cluster;
+pub mod connection;
+mod feed;
+pub mod harness;
 mod probe;
+pub mod report;
+mod rig;
+pub mod rows;
+mod service;
+mod silence;
+mod wait;
 
-pub use harness::{Execution, Harness, Kind, Task};
-pub use probe::{PartitionProbe, ProbeExec};
-
-use std::time::{Duration, Instant};
-
-/// Waits until a condition holds.
-///
-/// # Panics
-/// After `limit`, naming what was waited for.
-pub async fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-/// Awaits a future.
-///
-/// # Panics
-/// After `limit`, naming what was waited for.
-pub async fn within<T>(what: &str, limit: Duration, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(limit, work)
-        .await
-        .unwrap_or_else(|_| panic!("not within {limit:?}: {what}"))
-}
+pub use case::{Capability, Case, Shortcoming, Subject, Symptom, Trial, Verdict, check};
+pub use feed::{FeedExec, Unit};
+pub use harness::{ChannelHarness, ConnectionHarness, Served, Service};
+pub use probe::{PartitionProbe, ProbeCodec, ProbeExec};
+pub use rig::{BUDGET, Execution, Rig, Task, WORKER_VERSION, compression, new_key};
+pub use silence::{Suspendable, Suspended};
+pub use wait::{SOON, eventually, never, within};

@@ -1,26 +1,30 @@
 //! [`ProbeExec`]: a leaf that produces what a test says and counts what is done to it.
 
+use crate::feed::FeedExec;
+use crate::rows::schema;
 use arrow_schema::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{Result, exec_err, internal_err, plan_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, Metric, MetricBuilder, MetricsSet,
+};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
     ReplaceChildrenOptions,
 };
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
-use futures::Stream;
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 /// Makes the batches of a partition.
@@ -57,8 +61,11 @@ impl PartitionProbe {
     }
 }
 
-/// Plans by number, so that one can be sent to a worker of this process and be the same plan there.
-static PLANS: Mutex<BTreeMap<u64, Arc<ProbeExec>>> = Mutex::new(BTreeMap::new());
+/// Plans by number, so that one can be sent to a worker of this process and be the same plan there, as long as the test keeps it.
+static PLANS: Mutex<BTreeMap<u64, Weak<ProbeExec>>> = Mutex::new(BTreeMap::new());
+
+/// The number of the next one.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// A leaf with any number of partitions.
 pub struct ProbeExec {
@@ -67,6 +74,7 @@ pub struct ProbeExec {
     probes: Vec<Arc<PartitionProbe>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
+    fails_to_start: OnceLock<&'static str>,
 }
 
 impl ProbeExec {
@@ -82,17 +90,44 @@ impl ProbeExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        let mut plans = PLANS.lock().unwrap();
-        let number = plans.last_key_value().map_or(0, |(last, _)| last + 1);
+        let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.retain(|_, plan| plan.strong_count() > 0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let plan = Arc::new(Self {
             number,
             source: Arc::new(source),
             probes: (0..partitions).map(|_| Arc::default()).collect(),
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
+            fails_to_start: OnceLock::new(),
         });
-        plans.insert(number, Arc::clone(&plan));
+        plans.insert(number, Arc::downgrade(&plan));
         plan
+    }
+
+    /// A plan whose partition can't start, for this reason.
+    pub fn failing_to_start(reason: &'static str) -> Arc<Self> {
+        let plan = Self::new(schema(), 1, |_| futures::stream::empty().boxed());
+        plan.fails_to_start.get_or_init(|| reason);
+        plan
+    }
+
+    /// Makes that no worker knows it.
+    pub fn unknown_to_workers(self: Arc<Self>) -> Arc<Self> {
+        let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.remove(&self.number);
+        self
+    }
+
+    /// Adds a metric to those that it reports.
+    pub fn register_metric(&self, metric: Metric) {
+        self.metrics.register(Arc::new(metric));
+    }
+
+    /// True where every stream that was begun is gone, and there was one.
+    pub fn is_released(&self) -> bool {
+        let executed = self.total(PartitionProbe::executed);
+        executed > 0 && self.total(PartitionProbe::dropped) == executed
     }
 
     /// What happened to a partition.
@@ -160,6 +195,9 @@ impl ExecutionPlan for ProbeExec {
         partition: usize,
         _ctx: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
+        if let Some(reason) = self.fails_to_start.get() {
+            return exec_err!("{reason}");
+        }
         let probe = self.probe(partition);
         probe.executed.fetch_add(1, Ordering::SeqCst);
         let stream = Probed {
@@ -179,7 +217,7 @@ impl ExecutionPlan for ProbeExec {
 struct Probed {
     inner: BoxStream<'static, Result<RecordBatch>>,
     probe: Arc<PartitionProbe>,
-    rows: datafusion::physical_plan::metrics::Count,
+    rows: Count,
 }
 
 impl Stream for Probed {
@@ -202,9 +240,9 @@ impl Drop for Probed {
     }
 }
 
-/// Encodes a [`ProbeExec`] as its number.
+/// Encodes a [`ProbeExec`] as its number, and a [`FeedExec`] as its feed.
 #[derive(Debug)]
-pub(crate) struct ProbeCodec;
+pub struct ProbeCodec;
 
 impl PhysicalExtensionCodec for ProbeCodec {
     fn try_decode(
@@ -214,15 +252,18 @@ impl PhysicalExtensionCodec for ProbeCodec {
         _ctx: &TaskContext,
         _converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(feed) = buf.strip_prefix(b"feed") {
+            return Ok(Arc::new(FeedExec::decode(feed)?));
+        }
         let Some(number) = buf.strip_prefix(b"probe").and_then(|n| n.try_into().ok()) else {
             return internal_err!("not a probe");
         };
-        let plan = PLANS
-            .lock()
-            .unwrap()
-            .get(&u64::from_le_bytes(number))
-            .cloned();
-        Ok(plan.expect("a plan of this process"))
+        let plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = plans.get(&u64::from_le_bytes(number));
+        match plan.and_then(Weak::upgrade) {
+            Some(plan) => Ok(plan),
+            None => plan_err!("no such probe in this process"),
+        }
     }
 
     fn try_encode(
@@ -231,6 +272,10 @@ impl PhysicalExtensionCodec for ProbeCodec {
         buf: &mut Vec<u8>,
         _converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
+        if let Some(feed) = node.downcast_ref::<FeedExec>() {
+            buf.extend_from_slice(b"feed");
+            return feed.encode(buf);
+        }
         let Some(probe) = node.downcast_ref::<ProbeExec>() else {
             return internal_err!("not a probe");
         };

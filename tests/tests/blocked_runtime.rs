@@ -15,7 +15,8 @@ use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use datafusion_distributed::GetWorkerInfoRequest;
 use datafusion_transport_quic::QuicConfig;
-use datafusion_transport_tests::{Execution, Harness, ProbeExec, within};
+use datafusion_transport_tests::harness::quic::Quic;
+use datafusion_transport_tests::{Execution, ProbeExec, Rig, within};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -69,12 +70,12 @@ fn block(runtime: &Runtime, threads: usize, time: Duration) -> Vec<tokio::task::
 }
 
 /// Asks the worker who it is from a runtime of its own until the sleepers wake; every answer must come soon.
-fn other_traffic_flows(harness: &Harness, sleepers: &[tokio::task::JoinHandle<()>]) {
+fn other_traffic_flows(rig: &Rig, sleepers: &[tokio::task::JoinHandle<()>]) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let mut answers = 0;
     while !sleepers.iter().all(|sleeper| sleeper.is_finished()) {
         runtime.block_on(async {
-            let mut channel = harness.channel().await;
+            let mut channel = rig.channel().await;
             let ask = channel.get_worker_info(GetWorkerInfoRequest {});
             within("an answer", Duration::from_secs(5), ask)
                 .await
@@ -90,12 +91,12 @@ fn other_traffic_flows(harness: &Harness, sleepers: &[tokio::task::JoinHandle<()
 }
 
 /// The rows of partitions that were read in part before: on the connection they began on.
-async fn rest(harness: Arc<Harness>, run: Execution, first: usize) {
+async fn rest(rig: Arc<Rig>, run: Execution, first: usize) {
     let rows = stream::select_all(run.streams).map_ok(|batch| batch.num_rows());
     let rows = rows.try_fold(first, |sum, rows| async move { Ok(sum + rows) });
     let rows = within("the rest of the rows", LIMIT, rows).await.unwrap();
     assert_eq!(rows, PARTITIONS * BATCHES * ROWS);
-    let peers = harness.transports.stats();
+    let peers = rig.transports.stats();
     assert_eq!(
         (peers[0].connections, peers[0].dials),
         (1, 1),
@@ -110,13 +111,14 @@ fn survives(threads: usize, block_worker: bool, config: QuicConfig, time: Durati
         true => (runtime(2), runtime(threads)),
         false => (runtime(threads), runtime(2)),
     };
-    let harness = worker.block_on(async { Arc::new(Harness::start_quic(config)) });
+    let rig = worker.block_on(async { Arc::new(Rig::start(Arc::new(Quic::with(config))).await) });
     let (task, run, first) = client.block_on({
-        let harness = Arc::clone(&harness);
+        let rig = Arc::clone(&rig);
         async move {
             let begin = tokio::spawn(async move {
-                let task = harness.set_plan(plan()).await;
-                let mut run = harness.execute(task.key, 0..PARTITIONS, 1 << 20).await;
+                let task = rig.set_plan(plan()).await;
+                let call = rig.call(task.key, 0..PARTITIONS).budget(1 << 20);
+                let mut run = call.send().await;
                 let batch = run.streams[0].next().await.unwrap().unwrap();
                 (task, run, batch.num_rows())
             });
@@ -125,9 +127,9 @@ fn survives(threads: usize, block_worker: bool, config: QuicConfig, time: Durati
     });
     let blocked = if block_worker { &worker } else { &client };
     let sleepers = block(blocked, threads, time);
-    other_traffic_flows(&harness, &sleepers);
+    other_traffic_flows(&rig, &sleepers);
     assert!(start.elapsed() >= time);
-    client.block_on(async { tokio::spawn(rest(harness, run, first)).await.unwrap() });
+    client.block_on(async { tokio::spawn(rest(rig, run, first)).await.unwrap() });
     drop(task);
 }
 

@@ -3,7 +3,8 @@
 
 use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use datafusion_transport_tests::{Harness, Kind, ProbeExec, eventually, within};
+use datafusion_transport_tests::harness::{memory::Memory, quic::Quic, tcp::Tcp, tcp::Unix};
+use datafusion_transport_tests::{ChannelHarness, ProbeExec, Rig, eventually, within};
 use futures::future::try_join_all;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
@@ -23,14 +24,13 @@ const MAX_BYTES_PER_PARTITION: usize = 64 << 10;
 static ALONE: Mutex<Option<usize>> = Mutex::const_new(None);
 
 macro_rules! on {
-    ($($kind:ident),+) => {
+    ($($name:ident: $harness:expr),+) => {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            #[allow(non_snake_case)]
-            async fn $kind() {
+            async fn $name() {
                 let mut alone = ALONE.lock().await;
                 let base = *alone.get_or_insert_with(resident_bytes);
-                within("ten thousand partitions", LIMIT, ten_thousand_partitions(Kind::$kind, base)).await;
+                within("ten thousand partitions", LIMIT, ten_thousand_partitions(Arc::new($harness), base)).await;
             }
         )+
     };
@@ -38,8 +38,9 @@ macro_rules! on {
 
 /// Every partition gives a row and then waits, so that all are open when memory is looked at; then each gives a second
 /// row and ends. More streams than the peer allows at first wait for their turn, and nothing deadlocks. (ballista#1943)
-async fn ten_thousand_partitions(kind: Kind, base_bytes: usize) {
-    let harness = Harness::start(kind).await;
+async fn ten_thousand_partitions(harness: Arc<dyn ChannelHarness>, base_bytes: usize) {
+    let name = harness.name().to_owned();
+    let rig = Rig::start(harness).await;
     let gate = CancellationToken::new();
     let plan = ProbeExec::new(schema(), PARTITIONS, {
         let gate = gate.clone();
@@ -50,31 +51,32 @@ async fn ten_thousand_partitions(kind: Kind, base_bytes: usize) {
             first.chain(second.into_stream()).boxed()
         }
     });
-    let task = harness.set_plan(plan.clone()).await;
-    let mut run = harness.execute(task.key, 0..PARTITIONS, BUDGET).await;
+    let task = rig.set_plan(plan.clone()).await;
+    let call = rig.call(task.key, 0..PARTITIONS).budget(BUDGET);
+    let mut run = call.send().await;
     for (p, stream) in run.streams.iter_mut().enumerate() {
         assert_eq!(stream.next().await.unwrap().unwrap(), row(p));
     }
     assert_eq!(plan.total(|p| p.executed() - p.dropped()), PARTITIONS);
     let per_partition = resident_bytes().saturating_sub(base_bytes) / PARTITIONS;
-    println!("{kind:?}: {per_partition} bytes per open partition, both ends");
+    println!("{name}: {per_partition} bytes per open partition, both ends");
     assert!(per_partition <= MAX_BYTES_PER_PARTITION, "{per_partition}");
     gate.cancel();
     let rest = run.streams.into_iter().map(|s| s.try_collect::<Vec<_>>());
     for (p, rest) in try_join_all(rest).await.unwrap().into_iter().enumerate() {
         assert_eq!(rest, [row(p + PARTITIONS)]);
     }
-    let peers = harness.transports.stats();
+    let peers = rig.transports.stats();
     assert_eq!((peers[0].connections, peers[0].dials), (1, 1));
     assert_eq!(run.pool.reserved(), 0);
     drop(task);
     eventually("nothing stays on the worker", LIMIT, || {
-        let served = harness.server.as_ref().unwrap().stats();
+        let served = rig.worker.as_ref().unwrap().counters().unwrap();
         served.calls == 0 && served.tasks == 0
     })
     .await;
 }
-on!(Memory, Quic, Tcp, Unix);
+on!(memory: Memory::new(), quic: Quic::new(), tcp: Tcp::new(), unix: Unix::new());
 
 fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]))

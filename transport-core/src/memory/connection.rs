@@ -1,7 +1,7 @@
 //! A connection of the in-memory network.
 
 use crate::connection::{BiStream, Connection, ConnectionStats, StreamClass};
-use crate::error::{ErrorKind, TransportError};
+use crate::error::{Delivery, ErrorKind, TransportError};
 use crate::memory::pipe::{self, Pipe};
 use async_trait::async_trait;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,6 +70,11 @@ impl MemoryConnection {
     }
 }
 
+/// A stream that was not opened has sent nothing.
+fn unsent(err: &TransportError) -> TransportError {
+    err.with_delivery(Delivery::NotDelivered)
+}
+
 impl Link {
     pub(super) fn error(&self) -> Option<TransportError> {
         self.closed.borrow().clone()
@@ -109,8 +114,8 @@ impl Connection for MemoryConnection {
     async fn open(&self, _class: StreamClass) -> Result<BiStream, TransportError> {
         let slot = tokio::select! {
             biased;
-            err = self.closed() => return Err(err),
-            slot = self.open.reserve() => slot.map_err(|_| self.closed_error())?,
+            err = self.closed() => return Err(unsent(&err)),
+            slot = self.open.reserve() => slot.map_err(|_| unsent(&self.closed_error()))?,
         };
         let up = self.link.pipe(&self.traffic.sent);
         let down = self.link.pipe(&self.traffic.received);

@@ -1,0 +1,112 @@
+//! The multiplexer over TCP on loopback, and over a Unix socket.
+
+use crate::case::Subject;
+use crate::harness::{ConnectionHarness, address};
+use async_trait::async_trait;
+use datafusion_transport_core::connection::{Connector, Listener};
+use datafusion_transport_core::{IoRuntime, TransportError};
+use datafusion_transport_tcp::{TcpConfig, TcpConnector, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+use url::Url;
+
+/// The usual configuration, but a silent peer is lost after 4 s: cases wait for that.
+fn config() -> TcpConfig {
+    TcpConfig {
+        keep_alive_interval: Duration::from_secs(1),
+        idle_timeout: Duration::from_secs(4),
+        ..TcpConfig::default()
+    }
+}
+
+fn connector() -> Result<Arc<dyn Connector>, TransportError> {
+    let connector = TcpConnector::new(config(), None, &IoRuntime::shared()?)?;
+    Ok(Arc::new(connector))
+}
+
+/// TCP without TLS.
+#[derive(Default)]
+pub struct Tcp;
+
+impl Tcp {
+    /// On loopback.
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+impl Subject for Tcp {
+    fn name(&self) -> &str {
+        "tcp"
+    }
+}
+
+#[async_trait]
+impl ConnectionHarness for Tcp {
+    fn connector(&self) -> Result<Arc<dyn Connector>, TransportError> {
+        connector()
+    }
+
+    async fn listen(
+        &self,
+        at: Option<&Url>,
+        io: &IoRuntime,
+    ) -> Result<(Url, Box<dyn Listener>), TransportError> {
+        let listener = TcpListener::bind(address(at), config(), None, io)?;
+        let address = listener
+            .local_addr()
+            .expect("a TCP listener has an address");
+        let url = format!("http://{address}");
+        Ok((url.parse().expect("a URL"), Box::new(listener)))
+    }
+}
+
+/// Unix sockets in a directory of their own.
+pub struct Unix {
+    dir: TempDir,
+    sockets: AtomicU64,
+}
+
+impl Unix {
+    /// An empty directory.
+    pub fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().expect("a temporary directory"),
+            sockets: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Default for Unix {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Subject for Unix {
+    fn name(&self) -> &str {
+        "unix"
+    }
+}
+
+#[async_trait]
+impl ConnectionHarness for Unix {
+    fn connector(&self) -> Result<Arc<dyn Connector>, TransportError> {
+        connector()
+    }
+
+    async fn listen(
+        &self,
+        at: Option<&Url>,
+        io: &IoRuntime,
+    ) -> Result<(Url, Box<dyn Listener>), TransportError> {
+        let number = self.sockets.fetch_add(1, Ordering::Relaxed);
+        let fresh = || self.dir.path().join(format!("{number}.sock"));
+        let path = at.map_or_else(fresh, |url| url.path().into());
+        let listener = TcpListener::bind_unix(&path, config(), io)?;
+        let url = format!("unix://{}", path.display());
+        Ok((url.parse().expect("a URL"), Box::new(listener)))
+    }
+}
