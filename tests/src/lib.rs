@@ -1,4 +1,15 @@
-//! The conformance kit.
+//! The conformance kit: what a transport promises, as cases that any transport can be held to.
+//!
+//! Three lists, each with a trait for those who implement and a macro that makes a test of each case:
+//!
+//! | contract | list | trait | macro |
+//! |---|---|---|---|
+//! | of a multiplexed connection | [`connection::CASES`] | [`ConnectionHarness`] | [`connection_contract!`] |
+//! | of a `WorkerChannel` | [`channel::CASES`] | [`ChannelHarness`] | [`channel_contract!`] |
+//! | of a cluster under SQL | [`cluster::CASES`] | [`ChannelHarness`] | [`cluster_contract!`] |
+//!
+//! A [`ConnectionHarness`] is a [`ChannelHarness`] too. `tests/README.md` teaches how to write one, `docs/contract.md` states the contract in prose, and
+//! program `contract-report` prints how our transports keep it ([`report`]).
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What the connection seam promises of streams, over real sockets.
+//! What TCP adds to the connection contract, which package `tests` runs: TLS, Unix sockets, its limits and its windows.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -12,12 +12,6 @@ use datafusion_transport_core::connection::{
 use datafusion_transport_tcp::{TcpConfig, TcpListener};
 use std::collections::VecDeque;
 use std::time::Duration;
-use tokio::task::JoinSet;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bytes_arrive_over_plaintext() {
-    bytes_arrive_whole_and_in_order(pair(TcpConfig::default()).await).await;
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_arrive_over_tls() {
@@ -89,97 +83,6 @@ async fn bytes_arrive_whole_and_in_order(pair: Pair) {
     soon(echo).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_unread_stream_delays_no_other() {
-    const BYTES: usize = 20 << 20;
-    let pair = pair(TcpConfig::default()).await;
-    let mut writers = JoinSet::new();
-    let mut readers = JoinSet::new();
-    let mut unread = None;
-    for number in 0..8 {
-        let (mut ours, mut theirs) = pair.stream().await;
-        writers.spawn(async move {
-            let result = send(theirs.send.as_mut(), vec![0; BYTES]).await;
-            theirs.send.finish();
-            result
-        });
-        if number == 3 {
-            unread = Some(ours);
-        } else {
-            readers.spawn(async move { drain(ours.recv.as_mut()).await });
-        }
-    }
-    while let Some(bytes) = soon(readers.join_next()).await {
-        assert_eq!(BYTES, bytes.unwrap().unwrap());
-    }
-    // All siblings are through; the unread one still waits, and is still whole.
-    while writers.len() > 1 {
-        soon(writers.join_next()).await.unwrap().unwrap().unwrap();
-    }
-    assert!(writers.try_join_next().is_none());
-    let mut unread = unread.unwrap();
-    assert_eq!(BYTES, soon(drain(unread.recv.as_mut())).await.unwrap());
-    soon(writers.join_next()).await.unwrap().unwrap().unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_sender_is_no_clean_end() {
-    let pair = pair(TcpConfig::default()).await;
-    let (mut ours, mut theirs) = pair.stream().await;
-    send(theirs.send.as_mut(), &b"part of a message"[..])
-        .await
-        .unwrap();
-    drop(theirs.send);
-    for _ in 0..2 {
-        // Whoever reads on sees the same, never a clean end.
-        match soon(drain(ours.recv.as_mut())).await {
-            Err(StreamError::Reset(code)) => assert_eq!(StreamCode::ABANDONED, code),
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reset_carries_its_code() {
-    for finished in [false, true] {
-        let pair = pair(TcpConfig::default()).await;
-        let (mut ours, mut theirs) = pair.stream().await;
-        let block = 1 << 20;
-        send(theirs.send.as_mut(), vec![0; block]).await.unwrap();
-        if finished {
-            theirs.send.finish();
-        }
-        theirs.send.reset(StreamCode(77));
-        match soon(drain(ours.recv.as_mut())).await {
-            Err(StreamError::Reset(code)) => assert_eq!(StreamCode(77), code),
-            // A finished stream may be through before the reset; then it is whole.
-            Ok(bytes) => assert!(finished && bytes == block),
-            other => panic!("{other:?}"),
-        }
-        // Writing on is an error and no panic.
-        let err = send(theirs.send.as_mut(), &b"x"[..]).await.unwrap_err();
-        assert!(matches!(err, StreamError::Stopped(_)), "{err}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_receiver_stops_the_writer() {
-    let pair = pair(TcpConfig::default()).await;
-    let (ours, mut theirs) = pair.stream().await;
-    drop(ours.recv);
-    let endless = async {
-        loop {
-            if let Err(err) = send(theirs.send.as_mut(), vec![0; 1 << 20]).await {
-                return err;
-            }
-        }
-    };
-    match soon(endless).await {
-        StreamError::Stopped(code) => assert_eq!(StreamCode::CANCELLED, code),
-        other => panic!("{other:?}"),
-    }
-}
-
 /// The stop meets the writer in all states: running, waiting for the stream's window, for the send window, for both.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_reaches_a_writer_in_every_state() {
@@ -209,31 +112,6 @@ async fn a_stop_reaches_a_writer_in_every_state() {
             "{err}"
         );
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_stream_never_ends_cleanly() {
-    let pair = pair(TcpConfig::default()).await;
-    let (mut ours, mut theirs) = pair.stream().await;
-    ours.recv.stop(StreamCode::PROTOCOL);
-    ours.recv.stop(StreamCode::CANCELLED);
-    let err = soon(read(ours.recv.as_mut(), 1)).await.unwrap_err();
-    assert!(
-        matches!(err, StreamError::Reset(StreamCode::PROTOCOL)),
-        "{err}"
-    );
-    let endless = async {
-        loop {
-            if let Err(err) = send(theirs.send.as_mut(), vec![0; 1 << 20]).await {
-                return err;
-            }
-        }
-    };
-    let err = soon(endless).await;
-    assert!(
-        matches!(err, StreamError::Stopped(StreamCode::PROTOCOL)),
-        "{err}"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

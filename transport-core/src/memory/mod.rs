@@ -91,6 +91,3 @@ impl Listener for MemoryListener {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -86,11 +86,12 @@ impl SendStream for Writer {
     ) -> Poll<Result<(), StreamError>> {
         let mut state = self.0.lock();
         while !chunks.is_empty() {
-            if let Some(code) = state.stopped {
-                return Poll::Ready(Err(StreamError::Stopped(code)));
-            }
+            // A closed connection is why its streams were stopped, and tells more.
             if let Some(err) = self.0.link.error() {
                 return Poll::Ready(Err(StreamError::Connection(err)));
+            }
+            if let Some(code) = state.stopped {
+                return Poll::Ready(Err(StreamError::Stopped(code)));
             }
             if state.end.is_some() {
                 return Poll::Ready(Err(StreamError::Stopped(StreamCode::ABANDONED)));
