@@ -130,6 +130,7 @@ impl Rig {
     pub fn plan(&self, plan: Arc<dyn ExecutionPlan>) -> PlanCall<'_> {
         PlanCall {
             rig: self,
+            transports: self.transports.clone(),
             plan,
             key: new_key(),
             headers: compression("none"),
@@ -214,15 +215,23 @@ impl Rig {
 
     /// A wired session's context.
     pub fn context(&self, budget_bytes: usize, pool: &Arc<dyn MemoryPool>) -> Arc<TaskContext> {
-        let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(pool));
-        let config = SessionConfig::new()
-            .with_distributed_transports(&self.transports)
-            .with_distributed_user_codec(ProbeCodec)
-            .with_distributed_worker_connection_buffer_budget_bytes(budget_bytes)
-            .expect("a budget");
-        let runtime = runtime.build_arc().expect("a runtime environment");
-        SessionContext::new_with_config_rt(config, runtime).task_ctx()
+        context(&self.transports, budget_bytes, pool)
     }
+}
+
+fn context(
+    transports: &Transports,
+    budget_bytes: usize,
+    pool: &Arc<dyn MemoryPool>,
+) -> Arc<TaskContext> {
+    let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(pool));
+    let config = SessionConfig::new()
+        .with_distributed_transports(transports)
+        .with_distributed_user_codec(ProbeCodec)
+        .with_distributed_worker_connection_buffer_budget_bytes(budget_bytes)
+        .expect("a budget");
+    let runtime = runtime.build_arc().expect("a runtime environment");
+    SessionContext::new_with_config_rt(config, runtime).task_ctx()
 }
 
 /// The sum of a metric by name, which must be there.
@@ -284,6 +293,7 @@ pub fn compression(value: &str) -> HeaderMap {
 /// A coordinator channel to be opened.
 pub struct PlanCall<'a> {
     rig: &'a Rig,
+    transports: Transports,
     plan: Arc<dyn ExecutionPlan>,
     key: TaskKey,
     headers: HeaderMap,
@@ -293,6 +303,12 @@ pub struct PlanCall<'a> {
 }
 
 impl PlanCall<'_> {
+    /// Sends it from a process of its own, so to speak.
+    pub fn from_another_client(mut self) -> Self {
+        self.transports = self.rig.harness.transports();
+        self
+    }
+
     /// A task of the caller's choice.
     pub fn key(mut self, key: TaskKey) -> Self {
         self.key = key;
@@ -345,8 +361,9 @@ impl PlanCall<'_> {
         let until_end = stream::once(ended).filter_map(|_| async { None });
         let to_worker = self.to_worker.chain(until_end).boxed();
         let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
-        let ctx = self.rig.context(BUDGET, &pool);
-        let mut channel = self.rig.channel().await;
+        let ctx = context(&self.transports, BUDGET, &pool);
+        let resolver = TransportResolver::new(self.transports);
+        let mut channel = resolver.get_worker_client_for_url(&self.rig.url).await?;
         let from_worker = channel
             .coordinator_channel(self.headers, request, to_worker, self.metrics, &ctx)
             .await?;

@@ -12,6 +12,7 @@ pub mod laziness;
 pub mod losses;
 pub mod memory;
 pub mod metrics;
+pub mod repartition;
 pub mod types;
 
 use crate::case::{Case, Trial};
@@ -56,6 +57,11 @@ macro_rules! channel_cases {
                 all_dropped_in_mid_data_are_released;
                 a_query_dropped_half_way_leaves_nothing;
                 a_plan_is_let_go_after_its_query;
+            }
+            repartition {
+                unread_outputs_do_not_keep_it_going;
+                all_outputs_dropped_unpolled_end_its_input;
+                all_outputs_dropped_in_mid_data_end_its_input;
             }
             independence {
                 an_unread_partition_does_not_block_its_siblings;

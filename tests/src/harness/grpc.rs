@@ -174,6 +174,16 @@ const SHORTCOMINGS: &[(&str, Symptom, &str)] = &[
         CACHE,
     ),
     (
+        "repartition::unread_outputs_do_not_keep_it_going",
+        Symptom::Fails("production stands still"),
+        ONE_STREAM,
+    ),
+    (
+        "repartition::all_outputs_dropped_unpolled_end_its_input",
+        Symptom::Sometimes(20, "the repartition's input is dropped"),
+        ABORTED,
+    ),
+    (
         "errors::a_panic_is_an_error",
         Symptom::Fails("a panic must not look like an end"),
         PANIC_ENDS,
@@ -260,6 +270,7 @@ const SHORTCOMINGS: &[(&str, Symptom, &str)] = &[
     ),
 ];
 
+/// What a released producer's failure says.
 const STILL_PRODUCED: &str = "the partition's producer is dropped";
 
 const HTTP2_LIMIT: &str = "HTTP/2 servers take 16 KiB of headers by default";

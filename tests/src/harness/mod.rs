@@ -118,6 +118,7 @@ macro_rules! our_transports {
                 memory: $crate::harness::memory::Memory::new();
                 quic: $crate::harness::quic::Quic::new();
                 tcp: $crate::harness::tcp::Tcp::new();
+                tls: $crate::harness::tcp::Tcp::with_tls();
                 unix: $crate::harness::tcp::Unix::new();
             }
             channels {

@@ -1,11 +1,13 @@
-//! The multiplexer over TCP on loopback, and over a Unix socket.
+//! The multiplexer over TCP on loopback, with TLS and without, and over a Unix socket.
 
 use crate::case::Subject;
 use crate::harness::{ConnectionHarness, address};
 use async_trait::async_trait;
 use datafusion_transport_core::connection::{Connector, Listener};
 use datafusion_transport_core::{IoRuntime, TransportError};
-use datafusion_transport_tcp::{TcpConfig, TcpConnector, TcpListener};
+use datafusion_transport_tcp::{
+    ClientTls, DevelopmentIdentity, TcpConfig, TcpConnector, TcpListener,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,32 +23,47 @@ fn config() -> TcpConfig {
     }
 }
 
-fn connector() -> Result<Arc<dyn Connector>, TransportError> {
-    let connector = TcpConnector::new(config(), None, &IoRuntime::shared()?)?;
+fn connector(tls: Option<ClientTls>) -> Result<Arc<dyn Connector>, TransportError> {
+    let connector = TcpConnector::new(config(), tls, &IoRuntime::shared()?)?;
     Ok(Arc::new(connector))
 }
 
-/// TCP without TLS.
+/// TCP on loopback.
 #[derive(Default)]
-pub struct Tcp;
+pub struct Tcp {
+    tls: Option<(DevelopmentIdentity, TempDir)>,
+}
 
 impl Tcp {
-    /// On loopback.
+    /// Without TLS.
     pub fn new() -> Self {
-        Self
+        Self::default()
+    }
+
+    /// With TLS, and a certificate that both sides share.
+    pub fn with_tls() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let identity = DevelopmentIdentity::load_or_create(dir.path(), &[]).expect("an identity");
+        Self {
+            tls: Some((identity, dir)),
+        }
     }
 }
 
 impl Subject for Tcp {
     fn name(&self) -> &str {
-        "tcp"
+        match self.tls {
+            Some(_) => "tcp+tls",
+            None => "tcp",
+        }
     }
 }
 
 #[async_trait]
 impl ConnectionHarness for Tcp {
     fn connector(&self) -> Result<Arc<dyn Connector>, TransportError> {
-        connector()
+        let tls = self.tls.as_ref().map(|(identity, _)| identity.client_tls());
+        connector(tls.transpose()?)
     }
 
     async fn listen(
@@ -54,7 +71,8 @@ impl ConnectionHarness for Tcp {
         at: Option<&Url>,
         io: &IoRuntime,
     ) -> Result<(Url, Box<dyn Listener>), TransportError> {
-        let listener = TcpListener::bind(address(at), config(), None, io)?;
+        let tls = self.tls.as_ref().map(|(identity, _)| identity.server_tls());
+        let listener = TcpListener::bind(address(at), config(), tls.transpose()?, io)?;
         let address = listener
             .local_addr()
             .expect("a TCP listener has an address");
@@ -94,7 +112,7 @@ impl Subject for Unix {
 #[async_trait]
 impl ConnectionHarness for Unix {
     fn connector(&self) -> Result<Arc<dyn Connector>, TransportError> {
-        connector()
+        connector(None)
     }
 
     async fn listen(
