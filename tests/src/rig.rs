@@ -304,7 +304,7 @@ pub struct PlanCall<'a> {
 
 impl PlanCall<'_> {
     /// Sends it from a process of its own, so to speak.
-    pub fn from_another_client(mut self) -> Self {
+    pub fn by_another_client(mut self) -> Self {
         self.transports = self.rig.harness.transports();
         self
     }
@@ -328,7 +328,7 @@ impl PlanCall<'_> {
     }
 
     /// What the coordinator says; it says nothing more until the task is ended.
-    pub fn to_worker(
+    pub fn saying(
         mut self,
         messages: impl futures::Stream<Item = CoordinatorToWorkerMsg> + Send + 'static,
     ) -> Self {

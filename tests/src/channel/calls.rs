@@ -144,7 +144,7 @@ pub async fn user_codecs_are_used(t: Kit) {
     let no_units = stream::iter([CoordinatorToWorkerMsg::WorkUnitEos]);
     let call = rig.plan(Arc::new(FeedExec::new(id, 1))).feed(id, 1);
     let task = call
-        .to_worker(no_units)
+        .saying(no_units)
         .send()
         .await
         .expect("the plan is accepted");

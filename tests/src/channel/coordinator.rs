@@ -23,7 +23,7 @@ use uuid::Uuid;
 pub async fn a_plan_is_accepted_before_anything_else_is_said(t: Kit) {
     let rig = t.rig().await;
     let plan = ProbeExec::new(schema(), 1, |_| counting(1, 1));
-    let call = rig.plan(plan.clone()).to_worker(stream::pending()).send();
+    let call = rig.plan(plan.clone()).saying(stream::pending()).send();
     let task = within("the plan is accepted", SOON, call).await;
     let _task = task.expect("the plan is accepted");
 }
@@ -76,7 +76,7 @@ async fn fed(
     let call = rig
         .plan(Arc::new(FeedExec::new(id, partitions)))
         .feed(id, partitions);
-    let task = call.to_worker(stream::iter(messages)).send().await;
+    let task = call.saying(stream::iter(messages)).send().await;
     task.expect("the plan is accepted")
 }
 
@@ -157,10 +157,7 @@ pub async fn messages_to_the_worker_arrive_as_they_were_sent(t: Kit) {
     batch[9].created_timestamp_unix_nanos = 1_700_000_000_123_456_789;
     let messages = vec![units(batch), CoordinatorToWorkerMsg::WorkUnitEos];
     let plan = ProbeExec::new(schema(), 1, |_| counting(1, 1));
-    let call = rig
-        .plan(plan.clone())
-        .to_worker(stream::iter(messages))
-        .send();
+    let call = rig.plan(plan.clone()).saying(stream::iter(messages)).send();
     let mut task = call.await.expect("the plan is accepted");
     task.end();
     let heard = within("all is heard", SOON, script.heard())
@@ -273,7 +270,7 @@ pub async fn the_workers_end_leaves_the_coordinators_direction(t: Kit) {
     let messages = stream::unfold(said, async |mut said| Some((said.recv().await?, said)));
     let call = rig
         .plan(ProbeExec::new(schema(), 1, |_| counting(1, 1)))
-        .to_worker(messages);
+        .saying(messages);
     let mut task = call.send().await.expect("the plan is accepted");
     assert!(
         within("the worker's end", SOON, task.from_worker.next())

@@ -220,7 +220,7 @@ pub async fn a_second_plan_for_a_task_is_an_error(t: Kit) {
     let task = rig.set_plan(plan.clone()).await;
     // Whoever sends it: a client whose coordinator channel failed may take the query for failed.
     let call = rig.plan(plan.clone()).key(task.key);
-    let again = call.from_another_client().send().await;
+    let again = call.by_another_client().send().await;
     let outcome: Result<()> = again.map(|_| ());
     let err = outcome.expect_err("it has one");
     assert!(err.to_string().contains("already"), "{err}");
