@@ -121,7 +121,7 @@ pub async fn all_outputs_dropped_in_mid_data_end_its_input(t: Kit) {
 /// Waits until a count has not changed for half a second.
 async fn stands_still(count: impl Fn() -> usize) -> usize {
     let (mut last, mut since) = (count(), Instant::now());
-    eventually("production stands still", SOON, || {
+    eventually("production stands still", SOON / 2, || {
         if count() != last {
             (last, since) = (count(), Instant::now());
         }

@@ -2,10 +2,11 @@
 
 use crate::case::{Capability, Shortcoming, Subject, Symptom};
 use crate::harness::{ChannelHarness, Served, Service, address};
+use crate::wait::{SOON, within};
 use async_trait::async_trait;
 use datafusion_transport_core::error::ErrorKind;
 use datafusion_transport_core::{IoRuntime, TransportError, Transports};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::server::TcpIncoming;
@@ -123,7 +124,13 @@ impl Served for Serving {
         &self.url
     }
 
-    async fn kill(self: Box<Self>) {}
+    async fn kill(self: Box<Self>) {
+        let address = address(Some(&self.url));
+        drop(self);
+        // The runtime ends in the background, and the socket with it.
+        let gone = async { while TcpStream::connect(address).await.is_ok() {} };
+        within("the port is closed", SOON, gone).await;
+    }
 }
 
 /// Of the engine's gRPC in 4.0.0, by case.
@@ -295,5 +302,6 @@ const NO_KEEP_ALIVE: &str =
 const LOST_IS_OVER: &str = "a coordinator channel that breaks is taken for the query's end";
 const GROWS: &str = "memory is taken without asking the pool (`MemoryReservation::grow`)";
 const NOT_EXECUTED: &str = "a task whose plan was not instantiated has no metrics, and sends none";
-const FLIGHT_SLICES: &str = "Flight's encoder cuts offsets of nested lists wrongly";
-const FLIGHT_UNIONS: &str = "Flight's encoder makes a union's fields nullable";
+const FLIGHT_SLICES: &str =
+    "a slice of a nested list arrives with wrong offsets, and is not decoded";
+const FLIGHT_UNIONS: &str = "the schema of a union arrives changed";

@@ -19,7 +19,7 @@ pub trait Served: Send + Sync {
     /// Where it is.
     fn url(&self) -> &Url;
 
-    /// Ends it at once, with whatever it has under way. Its URL is free when this returns, or soon.
+    /// Ends it at once, with whatever it has under way. Nobody reaches it any more when this returns, and its URL is free then or soon.
     async fn kill(self: Box<Self>);
 
     /// What it has open; needs [`Capability::Counters`](crate::Capability::Counters).
