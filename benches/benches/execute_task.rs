@@ -7,13 +7,19 @@
 use arrow_array::{
     ArrayRef, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray,
 };
+use async_trait::async_trait;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use datafusion_transport_core::{IoRuntime, PoolOptions, TransportError, Transports};
+use datafusion_transport_tests::case::Subject;
+use datafusion_transport_tests::harness::tcp::Tcp;
+use datafusion_transport_tests::harness::{ChannelHarness, ConnectionHarness, Served, Service};
 use datafusion_transport_tests::report::Subjects;
 use datafusion_transport_tests::{ProbeExec, Rig};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
+use url::Url;
 
 const BUDGET_BYTES: usize = 64 << 20;
 
@@ -105,6 +111,50 @@ async fn drain(rig: &Rig, plan: &Arc<ProbeExec>, scenario: &Scenario) -> Duratio
     taken
 }
 
+/// TCP over several connections: what the default number of one rests on.
+struct Spread {
+    name: String,
+    tcp: Tcp,
+    connections_per_peer: usize,
+}
+
+impl Spread {
+    fn over(connections_per_peer: usize) -> Arc<dyn ChannelHarness> {
+        Arc::new(Self {
+            name: format!("tcp over {connections_per_peer} connections"),
+            tcp: Tcp::new(),
+            connections_per_peer,
+        })
+    }
+}
+
+impl Subject for Spread {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[async_trait]
+impl ChannelHarness for Spread {
+    fn transports(&self) -> Transports {
+        let options = PoolOptions {
+            connections_per_peer: self.connections_per_peer,
+            ..PoolOptions::default()
+        };
+        let builder = Transports::builder().connector("tcp", self.tcp.connector().unwrap());
+        builder.pool(options).build().unwrap()
+    }
+
+    async fn serve(
+        &self,
+        service: Service,
+        at: Option<&Url>,
+        io: Option<&IoRuntime>,
+    ) -> Result<Box<dyn Served>, TransportError> {
+        ChannelHarness::serve(&self.tcp, service, at, io).await
+    }
+}
+
 fn execute_task(c: &mut Criterion) {
     let runtime = Runtime::new().unwrap();
     for scenario in &SCENARIOS {
@@ -118,7 +168,8 @@ fn execute_task(c: &mut Criterion) {
         group
             .throughput(Throughput::Bytes(bytes as u64))
             .sample_size(10);
-        for harness in Subjects::ours().channels {
+        let spread = [2, 4].map(Spread::over);
+        for harness in Subjects::ours().channels.into_iter().chain(spread) {
             let name = harness.name().to_owned();
             let rig = runtime.block_on(Rig::start(harness));
             group.bench_function(BenchmarkId::from_parameter(name), |bencher| {

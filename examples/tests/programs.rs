@@ -274,6 +274,28 @@ fn a_comparison_is_one_document() {
     assert_eq!(names(sandbox.temporary.path()), [""; 0]);
 }
 
+/// All 22 TPC-H queries, on a single node and over every transport, worker processes included. Each query has the
+/// program's own limit of time.
+#[test]
+fn every_transport_gives_the_rows_of_a_single_node() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.data.path().join("tpch");
+    let args = ["--compare", "--scale", "0.01", "--format", "json", "--data"];
+    let args = [&args[..], &[data.to_str().unwrap()]].concat();
+    let output = sandbox.run(LOCAL_CLUSTER, &args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let queries = report["queries"].as_array().unwrap();
+    assert_eq!(queries.len(), 22);
+    for query in queries {
+        assert_eq!(query["equal"], true, "{query}");
+        let times = query["ms"].as_object().unwrap();
+        for engine in ["single", "quic", "tcp", "tcp-tls", "unix", "auto", "grpc"] {
+            assert!(times[engine].is_number(), "{engine}: {query}");
+        }
+    }
+}
+
 /// A program that starts the cluster learns at once how to reach it, and the cluster leaves nothing.
 #[test]
 fn a_served_cluster_says_how_to_reach_it_and_ends_on_sigterm() {

@@ -19,13 +19,13 @@ use std::collections::BTreeSet;
 const SHUFFLE: &str = "SELECT l_suppkey, count(*) AS n, sum(l_quantity) AS q \
      FROM lineitem GROUP BY l_suppkey ORDER BY l_suppkey";
 
-/// QUIC streams opened so far, by the coordinator first and then by each worker.
-fn opened(cluster: &Cluster) -> Vec<u64> {
+/// Streams of a kind opened so far, by the coordinator first and then by each worker.
+fn opened(cluster: &Cluster, kind: &str) -> Vec<u64> {
     let workers = cluster.workers.iter().map(|worker| &worker.transports);
     let streams = |transports: &Transports| {
-        let stats = transports.stats();
-        assert!(stats.iter().all(|peer: &PeerStats| peer.kind == "quic"));
-        stats.iter().map(|peer| peer.streams_opened).sum()
+        let stats = transports.stats().into_iter();
+        let of_kind = stats.filter(|peer: &PeerStats| peer.kind == kind);
+        of_kind.map(|peer| peer.streams_opened).sum()
     };
     std::iter::once(&cluster.transports)
         .chain(workers)
@@ -33,7 +33,7 @@ fn opened(cluster: &Cluster) -> Vec<u64> {
         .collect()
 }
 
-/// One session goes to and fro. The workers' own default is the kind that the session does *not* ask for, so that a
+/// One session goes to and fro. Where the workers' own default is not the kind that the session asks for, a
 /// setting which stayed on the coordinator would show in the workers' counters.
 async fn switches_to_and_fro(worker_default_kind: &'static str) {
     let setup = Setup {
@@ -42,21 +42,28 @@ async fn switches_to_and_fro(worker_default_kind: &'static str) {
     };
     let cluster = Cluster::with(setup).await;
     let session = cluster.session().await;
+    let counts = || ["quic", "tcp"].map(|kind| opened(&cluster, kind));
     let mut results = BTreeSet::new();
-    for kind in ["quic", "grpc", "quic", "grpc"] {
+    for kind in ["quic", "grpc", "tcp", "quic", "auto", "tcp", "grpc"] {
         set(&session, "transport.kind", kind).await;
-        let before = opened(&cluster);
+        let before = counts();
         results.insert(within(kind, SOON, rows(&session, SHUFFLE)).await);
-        let after = opened(&cluster);
-        if kind == "quic" {
-            // Every process took part: the workers' shuffle went over QUIC too.
-            let mut each = before.iter().zip(&after);
-            assert!(
-                each.all(|(before, after)| before < after),
-                "{before:?} {after:?}"
+        let after = counts();
+        let carrier = if kind == "auto" { "quic" } else { kind };
+        for (counted, (before, after)) in ["quic", "tcp"].iter().zip(before.iter().zip(&after)) {
+            // Every process took part: the workers' shuffle went the same way.
+            let moved = before
+                .iter()
+                .zip(after)
+                .filter(|(before, after)| before < after);
+            let expected = if *counted == carrier { before.len() } else { 0 };
+            assert_eq!(
+                moved.count(),
+                expected,
+                "{kind}: {counted} {before:?} {after:?}"
             );
-        } else {
-            assert_eq!(before, after, "a query over gRPC opened QUIC streams");
+        }
+        if kind == "grpc" {
             assert_shuffled_remotely(&session).await;
         }
     }
@@ -94,7 +101,7 @@ fn the_default_kind_travels_too() {
         let cluster = Cluster::with(setup).await;
         let session = cluster.session().await;
         within(SHUFFLE, SOON, rows(&session, SHUFFLE)).await;
-        let opened = opened(&cluster);
+        let opened = opened(&cluster, "quic");
         assert!(opened.iter().all(|streams| *streams > 0), "{opened:?}");
     });
 }
@@ -108,10 +115,10 @@ fn an_unknown_kind_is_an_error_that_names_the_known_ones() {
         set(&session, "transport.kind", "smoke").await;
         let err = within("an unknown kind fails", SOON, query(&session, SHUFFLE)).await;
         let err = err.unwrap_err().to_string();
-        for word in ["transport.kind", "'smoke'", "grpc", "quic"] {
+        for word in ["transport.kind", "'smoke'", "auto", "grpc", "quic", "tcp"] {
             assert!(err.contains(word), "{err}");
         }
-        assert_eq!(opened(&cluster), [0, 0, 0, 0]);
+        assert_eq!(opened(&cluster, "quic"), [0, 0, 0, 0]);
         set(&session, "transport.kind", "quic").await;
         let batches = within("the session still works", SOON, query(&session, SHUFFLE)).await;
         assert_eq!(

@@ -15,16 +15,18 @@ use datafusion_distributed::{
     DistributedExt, SessionStateBuilderExt, WorkerQueryContext, WorkerResolver,
 };
 use datafusion_transport_core::{
-    IoRuntime, PeerStats, Server, ServerHandle, ServerStats, TransportExt, Transports,
+    GrpcStream, IoRuntime, PeerStats, Server, ServerHandle, ServerStats, TransportExt, Transports,
 };
 use datafusion_transport_examples::tpch;
 use datafusion_transport_examples::workers::FixedWorkers;
 use datafusion_transport_quic::{DevelopmentIdentity, QuicConfig, QuicConnector, QuicListener};
+use datafusion_transport_tcp::{Http2Connections, TcpConfig, TcpConnector, TcpListener};
+use futures::StreamExt;
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
@@ -98,7 +100,7 @@ pub struct Cluster {
     identity: TempDir,
 }
 
-/// A worker in this process: QUIC on UDP and gRPC on TCP, under one port number.
+/// A worker in this process: QUIC on UDP, raw TCP and gRPC on TCP, under one port number.
 pub struct TestWorker {
     /// Where it is.
     pub url: Url,
@@ -203,16 +205,18 @@ impl TestWorker {
             .with_version("test");
         let io = setup.worker_io.clone();
         let io = io.unwrap_or_else(|| IoRuntime::shared().unwrap());
-        let (tcp, quic) = bind(identity, &setup.quic, &io).await;
+        let (quic, tcp, http2) = bind(identity, &setup.quic, &io);
         let url = format!("http://{}", quic.local_addr()).parse().unwrap();
         let service = worker.worker().into_worker_server();
         let grpc = async move {
-            let incoming = tonic::transport::server::TcpIncoming::from(tcp);
+            let incoming =
+                http2.map(|stream| Ok::<_, Infallible>(GrpcStream::new(stream.peer(), stream)));
             let router = tonic::transport::Server::builder().add_service(service);
             router.serve_with_incoming(incoming).await.unwrap();
         };
         let server = Server::builder(worker)
             .listener(Box::new(quic))
+            .listener(Box::new(tcp))
             .io_runtime(io);
         Self {
             url,
@@ -225,28 +229,37 @@ impl TestWorker {
 }
 
 /// The same port number on TCP and UDP, chosen by the system.
-async fn bind(identity: &Path, config: &QuicConfig, io: &IoRuntime) -> (TcpListener, QuicListener) {
+fn bind(
+    identity: &Path,
+    config: &QuicConfig,
+    io: &IoRuntime,
+) -> (QuicListener, TcpListener, Http2Connections) {
     let tls = DevelopmentIdentity::load_or_create(identity, &[]).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
     loop {
-        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let shared = TcpListener::bind_shared(any, TcpConfig::default(), None, io);
+        let (tcp, http2) = shared.unwrap();
         let addr = tcp.local_addr().unwrap();
         let tls = tls.server_tls().unwrap();
         // A port that is free on TCP may be taken on UDP.
         if let Ok(quic) = QuicListener::bind(addr, config.clone(), tls, io) {
-            return (tcp, quic);
+            return (quic, tcp, http2);
         }
     }
 }
 
-/// QUIC with the certificate in `identity`, and gRPC.
+/// QUIC with the certificate in `identity`, TCP without, gRPC, and auto.
 pub fn transports(identity: &Path, config: &QuicConfig, default_kind: &str) -> Transports {
     let io = IoRuntime::shared().unwrap();
     let tls = DevelopmentIdentity::load_or_create(identity, &[]).unwrap();
     let tls = tls.client_tls().unwrap();
     let quic = QuicConnector::new(config.clone(), tls, &io).unwrap();
+    let tcp = TcpConnector::new(TcpConfig::default(), None, &io).unwrap();
     Transports::builder()
         .connector("quic", Arc::new(quic))
+        .connector("tcp", Arc::new(tcp))
         .grpc()
+        .auto()
         .default_kind(default_kind)
         .build()
         .unwrap()
