@@ -85,8 +85,20 @@ pub(super) async fn serve_release(
 /// Does `work` with a task unless it is over. Asking the engine for one that is would make it wait for a plan, and keep an
 /// entry for it.
 async fn while_task_lives(key: &TaskKey, state: &ServerState, work: impl Future<Output = ()>) {
+    tokio::pin!(work);
     match tokio::time::timeout(RELEASE_WAIT, state.tasks.wait_for(key)).await {
-        Ok(true) => work.await,
+        Ok(true) => {
+            let Lookup::Here(mut task) = state.tasks.find(key) else {
+                return;
+            };
+            tokio::select! {
+                () = &mut work => {}
+                // It ended meanwhile: the engine may wait for it anew.
+                _ = task.ended() => {
+                    let _ = tokio::time::timeout(PRESENT_LIMIT, work).await;
+                }
+            }
+        }
         Ok(false) => {}
         // Its plan may have come another way: by gRPC, or from a coordinator in this process.
         Err(_) => {
