@@ -23,7 +23,7 @@ pub enum Kind {
     TcpTls,
     /// Streams over a Unix socket, on one host
     Unix,
-    /// For each worker the first of quic, tcp-tls, tcp and grpc that works
+    /// For each worker the first of quic, tcp and grpc that works; with certificates, of quic and tcp-tls
     Auto,
     /// The engine's own gRPC transport, as reference
     Grpc,
@@ -95,7 +95,7 @@ impl Kind {
             Self::Tcp => ("tcp", &[Port], false),
             Self::TcpTls => ("tcp-tls", &[TlsPort], true),
             Self::Unix => ("unix", &[Path], false),
-            Self::Auto => ("auto", &[Port], true),
+            Self::Auto => ("auto", &[Port, TlsPort], true),
             Self::Grpc => ("grpc", &[Port], false),
         };
         Traits {
@@ -132,8 +132,12 @@ impl Kind {
                 transports.connector(self.name(), Arc::new(tcp))
             }
             Self::Auto => {
-                let order = [Self::Quic, Self::TcpTls, Self::Tcp, Self::Grpc];
-                transports.auto_order(order.map(Self::name))
+                // Who has certificates must not end up in the clear.
+                let order = match identity.is_development() {
+                    true => &[Self::Quic, Self::Tcp, Self::Grpc][..],
+                    false => &[Self::Quic, Self::TcpTls],
+                };
+                transports.auto_order(order.iter().map(|kind| kind.name()))
             }
             Self::Grpc => {
                 transports.channel_resolver(self.name(), Arc::new(GrpcChannels::default()))

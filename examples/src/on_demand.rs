@@ -38,6 +38,10 @@ where
         let make = || async { (self.make)() };
         self.made.get_or_try_init(make).await?.connect(url).await
     }
+
+    fn authenticates(&self) -> bool {
+        self.made.get().is_some_and(Connector::authenticates)
+    }
 }
 
 impl<C: fmt::Debug, F> fmt::Debug for OnDemand<C, F> {

@@ -95,6 +95,11 @@ impl Identity {
         }
     }
 
+    /// Whether it proves nothing.
+    pub(crate) fn is_development(&self) -> bool {
+        matches!(self.tls, Tls::Development { .. })
+    }
+
     /// For connections to workers.
     ///
     /// # Errors

@@ -50,7 +50,7 @@ Examples:
            --tls-cert worker.pem --tls-key worker.key --tls-ca ca.pem
 
 A worker runs any plan that it is sent, and grpc and tcp are in the clear. Outside of a trusted
-network use --mutual-tls, which serves quic and tcp-tls only.
+network use --mutual-tls with --transports quic,tcp-tls.
 
 Exit codes: 0 shut down as asked (ctrl-c and SIGTERM), 1 failed, 2 wrong use.";
 

@@ -1,6 +1,11 @@
 //! `transport.kind = 'auto'` on real sockets: a worker that serves everything, one behind a firewall that drops UDP, one of
 //! stock upstream, and none at all.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
 
 mod common;
 
@@ -13,6 +18,7 @@ use datafusion_transport_quic::{DevelopmentIdentity, QuicConfig, QuicConnector};
 use datafusion_transport_tcp::{TcpConfig, TcpConnector};
 use datafusion_transport_tests::{eventually, within};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -114,11 +120,11 @@ async fn forward_udp(port: UdpSocket, worker: SocketAddr, blocked: Arc<AtomicBoo
         if blocked.load(Ordering::SeqCst) {
             continue;
         }
-        if !clients.contains_key(&client) {
+        if let Entry::Vacant(entry) = clients.entry(client) {
             let to_worker = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
             to_worker.connect(worker).await.unwrap();
             let back = tokio::spawn(answer(Arc::clone(&to_worker), Arc::clone(&port), client));
-            clients.insert(client, (to_worker, AbortOnDropHandle::new(back)));
+            entry.insert((to_worker, AbortOnDropHandle::new(back)));
         }
         let _ = clients[&client].0.send(&packet[..length]).await;
     }
@@ -197,6 +203,27 @@ fn stock_upstream_is_reached_by_grpc() {
             choices.iter().all(|choice| choice.kind == "grpc"),
             "{choices:?}"
         );
+    });
+}
+
+/// A worker whose certificate this side doesn't trust is not called in the clear instead.
+#[test]
+fn a_failed_authentication_is_not_passed_over() {
+    run(async {
+        let [identity, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let worker = TestWorker::start(identity.path(), &Setup::default()).await;
+        let transports = auto(other.path());
+        let err = worker_info(&transports, &worker.url).await.unwrap_err();
+        let err = err.to_string();
+        for word in [worker.url.as_str(), "authentication", "certificate"] {
+            assert!(err.contains(word), "{word}: {err}");
+        }
+        assert!(transports.auto_choices().is_empty());
+        let opened = transports
+            .stats()
+            .into_iter()
+            .map(|peer| peer.streams_opened);
+        assert_eq!(opened.sum::<u64>(), 0);
     });
 }
 

@@ -84,6 +84,12 @@ pub trait Connector: Send + Sync + fmt::Debug {
     /// `Config` for a URL this transport can't use, `Connect`, `Handshake` (certificate, name, version) or `Timeout`;
     /// each names the URL.
     async fn connect(&self, url: &Url) -> Result<Arc<dyn Connection>, TransportError>;
+
+    /// Whether a handshake shows who the peer is. Where it does and fails, `transport.kind = 'auto'` goes on to no other kind,
+    /// which might ask for no proof.
+    fn authenticates(&self) -> bool {
+        false
+    }
 }
 
 /// Accepts connections: the server half of a transport.

@@ -69,10 +69,16 @@ impl WorkerChannel for SwitchingChannel {
         metrics: ExecutionPlanMetricsSet,
         task_ctx: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
-        let mut channel = self.channel_for(task_ctx).await?;
-        channel
-            .coordinator_channel(headers, set_plan_request, c2w_stream, metrics, task_ctx)
-            .await
+        let queries = self.transports.queries();
+        let query = queries.query(set_plan_request.task_key.query_id);
+        let opened = async {
+            let mut channel = self.channel_for(task_ctx).await?;
+            channel
+                .coordinator_channel(headers, set_plan_request, c2w_stream, metrics, task_ctx)
+                .await
+        };
+        // The engine looks at it only after the result.
+        opened.await.map_err(|err| queries.plan_failed(query, err))
     }
 
     async fn execute_task(

@@ -24,6 +24,7 @@ struct Inner {
     default_kind: String,
     kinds: BTreeMap<String, Kind>,
     auto: Option<Arc<Auto>>,
+    queries: Arc<QueryTable>,
 }
 
 struct Kind {
@@ -173,6 +174,7 @@ impl TransportsBuilder {
             default_kind,
             kinds,
             auto,
+            queries,
         })))
     }
 }
@@ -254,6 +256,11 @@ impl Transports {
         for pool in self.0.kinds.values().filter_map(|kind| kind.pool.as_ref()) {
             pool.close("the client shut down").await;
         }
+    }
+
+    /// What the streams of this process's queries share, whatever kind they go by.
+    pub(crate) fn queries(&self) -> &QueryTable {
+        &self.0.queries
     }
 
     /// The resolver of the kind that a session asks for.

@@ -88,6 +88,10 @@ impl Connector for QuicConnector {
             )),
         }
     }
+
+    fn authenticates(&self) -> bool {
+        true
+    }
 }
 
 impl fmt::Debug for QuicConnector {

@@ -84,6 +84,10 @@ impl Connector for TcpConnector {
             }
         }
     }
+
+    fn authenticates(&self) -> bool {
+        self.0.tls.is_some()
+    }
 }
 
 const CONNECT: &str = "connect";

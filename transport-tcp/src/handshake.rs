@@ -9,6 +9,7 @@ use datafusion_transport_core::error::{ErrorKind, TransportError};
 use datafusion_transport_core::tls::ClientTls;
 use rustls::pki_types::ServerName;
 use std::io;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -78,15 +79,21 @@ where
     Ok(theirs)
 }
 
+/// A round trip at leisure. Longer, and peers that stay would hold the places of handshakes.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+
 /// Ends a connection that comes to nothing, after the last words of this side.
 pub(crate) async fn leave<S>(stream: &mut S)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let _ = stream.shutdown().await;
-    // Until the peer has closed too: an earlier close would destroy those words.
-    let mut ignored = [0; 1024];
-    while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
+    let leave = async {
+        let _ = stream.shutdown().await;
+        // Until the peer has closed too: an earlier close would destroy those words.
+        let mut ignored = [0; 1024];
+        while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
+    };
+    let _ = tokio::time::timeout(LEAVE_LIMIT, leave).await;
 }
 
 async fn say(stream: &mut (impl AsyncWrite + Unpin), ours: Limits) -> Result<(), Failure> {

@@ -13,6 +13,7 @@ use datafusion_transport_core::tls::ServerTls;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::mpsc;
@@ -141,9 +142,10 @@ impl TcpListener {
     ) -> Result<Self, TransportError> {
         config.validate()?;
         let fail = |err| bind_error(format!("unix {}", path.display()), &err);
-        if std::os::unix::net::UnixStream::connect(path)
-            .is_err_and(|err| err.kind() == io::ErrorKind::ConnectionRefused)
-        {
+        // Of anything else than a socket the system says the same: it must stay, and binding fails.
+        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+        let refused = |err: io::Error| err.kind() == io::ErrorKind::ConnectionRefused;
+        if is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(refused) {
             std::fs::remove_file(path).map_err(fail)?;
         }
         let handle = io.handle();

@@ -4,11 +4,12 @@
 mod common;
 
 use common::{Authority, Pair, drain, io, listen, pair, pair_with, send, soon, url};
+use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{
     Connection, Connector, Listener, StreamClass, StreamError, read,
 };
 use datafusion_transport_core::error::{Delivery, ErrorKind};
-use datafusion_transport_tcp::{TcpConfig, TcpConnector};
+use datafusion_transport_tcp::{TcpConfig, TcpConnector, TcpListener};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -266,4 +267,20 @@ async fn a_killed_peer_is_lost_at_once() {
     drop(proxy);
     let err = soon(client.closed()).await;
     assert_eq!(ErrorKind::ConnectionLost, err.kind(), "{err}");
+}
+
+/// Only a socket that nobody listens on gives way: a typing error must not cost a file.
+#[tokio::test]
+async fn a_file_in_the_place_of_a_socket_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    std::fs::write(&path, "precious").unwrap();
+    let io = IoRuntime::shared().unwrap();
+    let bound = TcpListener::bind_unix(&path, TcpConfig::default(), &io);
+    assert_eq!(bound.unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    std::fs::remove_file(&path).unwrap();
+    // A socket that a dead worker left.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    TcpListener::bind_unix(&path, TcpConfig::default(), &io).unwrap();
 }

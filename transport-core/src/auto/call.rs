@@ -73,7 +73,7 @@ pub(super) fn execute_task(
         async move {
             let limit = TransportOptions::from_session(ctx.session_config()).connect_timeout()?;
             let route = auto.route(&url, limit).await?;
-            let mut channel = auto.channel(&url, route).await?;
+            let mut channel = auto.channel(&url, route, limit).await?;
             let streams = channel.execute_task(headers, request, metrics, &ctx).await;
             let streams = streams.inspect_err(|err| auto.call_failed(&url, route, err))?;
             for (slot, stream) in slots.iter().zip(streams) {

@@ -10,6 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
 
+/// Why a kind can't be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It doesn't get through.
+    Unusable(String),
+    /// It got through, to somebody who didn't show the right certificate or didn't accept ours.
+    Untrusted(String),
+}
+
 /// A kind in the order of preference.
 pub(crate) struct Candidate {
     pub(crate) name: String,
@@ -28,19 +37,24 @@ impl Candidate {
     /// Dropping the future leaves a dial to its pool, which closes the connection when it was idle for long.
     ///
     /// # Errors
-    /// Why it can't be used, in words.
-    pub(super) async fn reach(&self, url: &Url, limit: Duration) -> Result<(), String> {
-        match &self.pool {
-            Some(pool) => match pool.acquire(url, limit).await {
-                Ok(_lease) => Ok(()),
-                Err(err) => Err(err.detail().to_owned()),
-            },
-            None => {
-                let info = tokio::time::timeout(limit, self.worker_info(url)).await;
-                let info = info.map_err(|_| format!("no worker info within {limit:?}"))?;
-                info.map_err(|err| err.to_string())
-            }
-        }
+    /// Why it can't be used.
+    pub(super) async fn reach(&self, url: &Url, limit: Duration) -> Result<(), Fault> {
+        let Some(pool) = &self.pool else {
+            let info = tokio::time::timeout(limit, self.worker_info(url)).await;
+            return match info {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(err)) => Err(Fault::Unusable(err.to_string())),
+                Err(_) => Err(Fault::Unusable(format!("no worker info within {limit:?}"))),
+            };
+        };
+        let Err(err) = pool.acquire(url, limit).await else {
+            return Ok(());
+        };
+        let reason = err.detail().to_owned();
+        Err(match err.kind() {
+            ErrorKind::Handshake if pool.authenticates() => Fault::Untrusted(reason),
+            _ => Fault::Unusable(reason),
+        })
     }
 
     async fn worker_info(&self, url: &Url) -> Result<()> {

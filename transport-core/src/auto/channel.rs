@@ -4,6 +4,7 @@ use crate::auto::Auto;
 use crate::auto::call::execute_task;
 use crate::auto::choices::Route;
 use crate::config::TransportOptions;
+use crate::error::{Delivery, ErrorKind, TransportError};
 use async_trait::async_trait;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{Result, internal_err};
@@ -17,6 +18,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use http::HeaderMap;
 use std::sync::Arc;
+use std::time::Duration;
 use url::Url;
 
 /// Channels of the kind `auto`.
@@ -43,13 +45,26 @@ struct AutoChannel {
 
 impl Auto {
     /// The channel of a route.
-    pub(super) async fn channel(&self, url: &Url, route: Route) -> Result<Box<dyn WorkerChannel>> {
+    ///
+    /// # Errors
+    /// What a foreign resolver that connects here reports, or `Timeout`; nothing was sent.
+    pub(super) async fn channel(
+        &self,
+        url: &Url,
+        route: Route,
+        limit: Duration,
+    ) -> Result<Box<dyn WorkerChannel>> {
         let Some(candidate) = self.candidates.get(route.candidate) else {
             return internal_err!("no such candidate: {route:?}");
         };
-        let channel = candidate.resolver.get_worker_client_for_url(url).await;
+        let channel = candidate.resolver.get_worker_client_for_url(url);
+        let channel = tokio::time::timeout(limit, channel).await;
+        let channel = channel.unwrap_or_else(|_| {
+            let detail = format!("no connection within {limit:?} (transport.connect_timeout_ms)");
+            let err = TransportError::new(ErrorKind::Timeout, "connect", url.as_str(), detail);
+            Err(err.with_delivery(Delivery::NotDelivered).into())
+        });
         if channel.is_err() {
-            // A foreign resolver that connects here, and failed.
             self.lock().drop_choice(url, route);
         }
         channel
@@ -68,7 +83,7 @@ impl WorkerChannel for AutoChannel {
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
         let limit = TransportOptions::from_session(task_ctx.session_config()).connect_timeout()?;
         let route = self.auto.route(&self.url, limit).await?;
-        let mut channel = self.auto.channel(&self.url, route).await?;
+        let mut channel = self.auto.channel(&self.url, route, limit).await?;
         let call =
             channel.coordinator_channel(headers, set_plan_request, c2w_stream, metrics, task_ctx);
         let (auto, url) = (Arc::clone(&self.auto), self.url.clone());
@@ -95,7 +110,7 @@ impl WorkerChannel for AutoChannel {
     ) -> Result<GetWorkerInfoResponse> {
         let limit = TransportOptions::default().connect_timeout()?;
         let route = self.auto.route(&self.url, limit).await?;
-        let mut channel = self.auto.channel(&self.url, route).await?;
+        let mut channel = self.auto.channel(&self.url, route, limit).await?;
         let info = channel.get_worker_info(request).await;
         info.inspect_err(|err| self.auto.call_failed(&self.url, route, err))
     }

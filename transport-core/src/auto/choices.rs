@@ -213,7 +213,11 @@ fn log(url: &Url, candidates: &[Candidate], choice: &Choice) {
     let better: Vec<_> = better
         .map(|(other, why)| format!("{}: {why}", name(candidates, *other)))
         .collect();
-    tracing::info!(%url, kind, ?better, "transport chosen");
+    if better.is_empty() {
+        tracing::info!(%url, kind, "transport chosen");
+    } else {
+        tracing::warn!(%url, kind, ?better, "transport chosen although others are better: they do not get through");
+    }
 }
 
 fn name(candidates: &[Candidate], candidate: usize) -> &str {
@@ -237,6 +241,7 @@ mod tests {
 
     fn decide(choices: &mut Choices, begun: Instant, order: &[usize], winner: usize) -> Route {
         let outcome = Outcome {
+            untrusted: false,
             winner: order.iter().position(|candidate| *candidate == winner),
             reasons: order.iter().map(ToString::to_string).collect(),
         };

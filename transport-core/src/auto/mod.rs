@@ -12,6 +12,8 @@ mod race;
 #[cfg(test)]
 mod tests;
 
+use candidate::Fault;
+
 pub(crate) use candidate::Candidate;
 pub(crate) use channel::AutoResolver;
 pub use choices::AutoChoice;
@@ -155,7 +157,7 @@ impl Auto {
                 async move {
                     match candidates.get(candidate) {
                         Some(candidate) => candidate.reach(&url, left).await,
-                        None => Err("not registered".into()),
+                        None => Err(Fault::Unusable("not registered".into())),
                     }
                 }
                 .boxed()
@@ -185,12 +187,21 @@ impl Auto {
             let name = |candidate: &usize| self.candidates.get(*candidate).map_or("", |kind| &kind.name);
             let tried = order.iter().zip(&outcome.reasons);
             let tried: Vec<_> = tried.map(|(kind, why)| format!("{}: {why}", name(kind))).collect();
-            let detail = format!(
-                "none of the kinds that 'auto' tried works [{}]; see that the worker runs and that firewalls let its port through on UDP or TCP, \
-                 or set transport.kind to the one that should work",
-                tried.join("; ")
-            );
-            TransportError::new(ErrorKind::Connect, "connect", url.as_str(), detail)
+            let tried = tried.join("; ");
+            let (kind, detail) = match outcome.untrusted {
+                false => (
+                    ErrorKind::Connect,
+                    format!(
+                        "none of the kinds that 'auto' tried works [{tried}]; see that the worker runs and that firewalls let its port through \
+                         on UDP or TCP, or set transport.kind to the one that should work"
+                    ),
+                ),
+                true => (
+                    ErrorKind::Handshake,
+                    format!("'auto' does not go on past a failed authentication [{tried}]; mend the certificates, or set transport.kind"),
+                ),
+            };
+            TransportError::new(kind, "connect", url.as_str(), detail)
         })
     }
 

@@ -1,6 +1,6 @@
 //! [`Race`]: attempts in order of preference that overlap, as in RFC 8305. Knows no time but what it is told; [`race`] drives it.
 
-use crate::auto::AutoOptions;
+use crate::auto::{AutoOptions, Fault};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -13,10 +13,12 @@ pub(super) struct Outcome {
     pub(super) winner: Option<usize>,
     /// Why each other one did not; empty for the winner.
     pub(super) reasons: Vec<String>,
+    /// Whether it has no winner because a peer could not be trusted.
+    pub(super) untrusted: bool,
 }
 
 /// Each attempt starts after the head start of the one before, or as soon as that one failed. The first in order to succeed wins; one
-/// that is still under way has some grace from the first success of a later one.
+/// that is still under way has some grace from the first success of a later one. One that met a peer it can't trust lets none behind it win.
 #[derive(Debug)]
 pub(super) struct Race {
     attempts: Vec<Attempt>,
@@ -31,7 +33,7 @@ enum Attempt {
     Untried,
     Running { since: Instant },
     Reached,
-    Failed(String),
+    Failed(Fault),
 }
 
 /// What is to be done next.
@@ -65,7 +67,9 @@ impl Race {
             return Step::Wait(self.grace_ends);
         }
         let mut attempts = self.attempts.iter_mut().enumerate();
-        let Some((turn, next)) = attempts.find(|(_, it)| matches!(it, Attempt::Untried)) else {
+        let next = attempts
+            .find(|(_, it)| matches!(it, Attempt::Untried | Attempt::Failed(Fault::Untrusted(_))));
+        let Some((turn, next @ Attempt::Untried)) = next else {
             return Step::Wait(None);
         };
         if now < self.next_start {
@@ -76,7 +80,7 @@ impl Race {
         Step::Start(turn)
     }
 
-    pub(super) fn ended(&mut self, turn: usize, result: Result<(), String>, now: Instant) {
+    pub(super) fn ended(&mut self, turn: usize, result: Result<(), Fault>, now: Instant) {
         let Some(attempt) = self.attempts.get_mut(turn) else {
             return;
         };
@@ -98,7 +102,8 @@ impl Race {
         for (turn, attempt) in self.attempts.iter().enumerate() {
             match attempt {
                 Attempt::Reached => return Some(Some(turn)),
-                Attempt::Failed(_) => {}
+                Attempt::Failed(Fault::Untrusted(_)) => return Some(None),
+                Attempt::Failed(Fault::Unusable(_)) => {}
                 Attempt::Running { .. } if grace_over => {}
                 Attempt::Running { .. } | Attempt::Untried => return None,
             }
@@ -110,14 +115,18 @@ impl Race {
         let reason = |(turn, attempt): (usize, &Attempt)| match attempt {
             Attempt::Reached if winner == Some(turn) => String::new(),
             Attempt::Reached => "works, but is not the first that does".to_string(),
-            Attempt::Untried => "not tried: one before it works".to_string(),
+            Attempt::Untried if winner.is_some() => "not tried: one before it works".to_string(),
+            Attempt::Untried => "not tried: it may ask for no proof".to_string(),
             Attempt::Running { since } => format!("no answer within {:?}", now - *since),
-            Attempt::Failed(reason) => reason.clone(),
+            Attempt::Failed(Fault::Unusable(reason) | Fault::Untrusted(reason)) => reason.clone(),
         };
         let attempts = self.attempts.iter().enumerate();
+        let mut faults = self.attempts.iter();
         Outcome {
             winner,
             reasons: attempts.map(reason).collect(),
+            untrusted: winner.is_none()
+                && faults.any(|it| matches!(it, Attempt::Failed(Fault::Untrusted(_)))),
         }
     }
 }
@@ -126,7 +135,7 @@ impl Race {
 pub(super) async fn race(
     count: usize,
     options: &AutoOptions,
-    start: impl Fn(usize) -> BoxFuture<'static, Result<(), String>>,
+    start: impl Fn(usize) -> BoxFuture<'static, Result<(), Fault>>,
 ) -> Outcome {
     let mut race = Race::new(count, options, Instant::now());
     let mut running = FuturesUnordered::new();
@@ -164,6 +173,11 @@ mod tests {
 
     /// Plays a race in made-up time. Returns also the milliseconds it took, and when each attempt started.
     fn run(scripts: &[Script]) -> (Outcome, u64, Vec<u64>) {
+        run_with(scripts, None)
+    }
+
+    /// Likewise; where `untrusted` fails, it is for its certificate.
+    fn run_with(scripts: &[Script], untrusted: Option<usize>) -> (Outcome, u64, Vec<u64>) {
         let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);
         let mut race = Race::new(scripts.len(), &AutoOptions::default(), begun);
@@ -183,7 +197,12 @@ mod tests {
                         Some((end, turn, works)) if until.is_none_or(|until| end <= until) => {
                             ends.remove(0);
                             ms = end;
-                            let result = works.then_some(()).ok_or(format!("{turn} failed"));
+                            let reason = format!("{turn} failed");
+                            let fault = match untrusted == Some(turn) {
+                                true => Fault::Untrusted(reason),
+                                false => Fault::Unusable(reason),
+                            };
+                            let result = works.then_some(()).ok_or(fault);
                             race.ended(turn, result, at(ms));
                         }
                         _ => ms = until.unwrap(),
@@ -246,6 +265,19 @@ mod tests {
             run(&[Some((0, false)), Some((3000, true)), Some((9, false))]);
         assert_eq!((outcome.winner, took), (Some(1), 3000));
         assert_eq!(starts, [0, 0, 250]);
+    }
+
+    #[test]
+    fn nobody_wins_behind_one_that_could_not_be_trusted() {
+        let (outcome, took, starts) = run_with(&[Some((3, false)), Some((1, true))], Some(0));
+        assert_eq!((outcome.winner, took, outcome.untrusted), (None, 3, true));
+        assert_eq!(starts, [0], "the other was not even tried");
+        // Nor where the other one works already.
+        let (outcome, took, _) = run_with(&[Some((400, false)), Some((1, true))], Some(0));
+        assert_eq!((outcome.winner, took, outcome.untrusted), (None, 400, true));
+        // One before it still may.
+        let (outcome, ..) = run_with(&[Some((400, true)), Some((1, false))], Some(1));
+        assert_eq!((outcome.winner, outcome.untrusted), (Some(0), false));
     }
 
     #[test]

@@ -50,10 +50,6 @@ impl ChannelResolver for PooledResolver {
     }
 }
 
-/// How long a query is known to have failed after its plan could not be set. Short: who executes the same physical plan
-/// again meets the old failure until then.
-const FAILED_QUERY_KEPT: Duration = Duration::from_secs(1);
-
 /// A channel to one worker. Connects at the first use; streams outlive it.
 struct PooledChannel {
     pool: Arc<Pool>,
@@ -70,32 +66,19 @@ impl WorkerChannel for PooledChannel {
         metrics: ExecutionPlanMetricsSet,
         task_ctx: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<WorkerToCoordinatorMsg>>> {
+        let limit = TransportOptions::from_session(task_ctx.session_config()).connect_timeout()?;
         let query = self.pool.queries.query(set_plan_request.task_key.query_id);
-        let opened = async {
-            let options = TransportOptions::from_session(task_ctx.session_config());
-            let limit = options.connect_timeout()?;
-            let (call, plan_bytes) = encode_coordinator_call(&headers, set_plan_request, task_ctx)?;
-            let (stream, lease) = self
-                .pool
-                .open(&self.url, StreamClass::Control, limit)
-                .await?;
-            let query = Arc::clone(&query);
-            let opened = open_coordinator_channel(
-                &self.pool, query, stream, lease, &self.url, call, c2w_stream,
-            );
-            let from_worker = opened.await?;
-            plan_sent(&metrics, plan_bytes);
-            Ok(from_worker)
-        };
-        opened.await.map_err(|err| {
-            let err = query.fail(err);
-            // For partitions that are asked for only now: they would wait for this plan in vain.
-            self.pool.spawn(async move {
-                tokio::time::sleep(FAILED_QUERY_KEPT).await;
-                drop(query);
-            });
-            err
-        })
+        let (call, plan_bytes) = encode_coordinator_call(&headers, set_plan_request, task_ctx)?;
+        let (stream, lease) = self
+            .pool
+            .open(&self.url, StreamClass::Control, limit)
+            .await?;
+        let from_worker = open_coordinator_channel(
+            &self.pool, query, stream, lease, &self.url, call, c2w_stream,
+        )
+        .await?;
+        plan_sent(&metrics, plan_bytes);
+        Ok(from_worker)
     }
 
     async fn execute_task(

@@ -115,6 +115,11 @@ pub(crate) struct Lease {
 }
 
 impl Pool {
+    /// Whether its handshakes show who the peer is.
+    pub(crate) fn authenticates(&self) -> bool {
+        self.connector.authenticates()
+    }
+
     pub(crate) fn new(
         kind: String,
         connector: Arc<dyn Connector>,

@@ -5,14 +5,28 @@
 //! computes for minutes. The process that coordinates a query knows sooner.
 
 use datafusion::common::DataFusionError;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// The queries that have a stream on a pool now.
+/// The queries that have a stream now.
 #[derive(Debug, Default)]
-pub(crate) struct QueryTable(Mutex<HashMap<Uuid, Weak<Query>>>);
+pub(crate) struct QueryTable(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    queries: HashMap<Uuid, Weak<Query>>,
+    /// Queries whose plan could not be set, kept for partitions that are asked for only now: they would wait for it in vain.
+    failed: VecDeque<(Instant, Arc<Query>)>,
+}
+
+/// How long such a query is kept. Short: who executes the same physical plan again meets the old failure until then.
+const FAILED_KEPT: Duration = Duration::from_secs(1);
+
+/// The most of them.
+const MAX_FAILED: usize = 256;
 
 /// What the streams of one query share.
 #[derive(Debug, Default)]
@@ -24,7 +38,13 @@ pub(crate) struct Query {
 impl QueryTable {
     /// The query's entry, which lives as long as somebody holds it.
     pub(crate) fn query(&self, id: Uuid) -> Arc<Query> {
-        let mut queries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { queries, failed } = &mut *self.lock();
+        while failed
+            .front()
+            .is_some_and(|(at, _)| at.elapsed() > FAILED_KEPT)
+        {
+            failed.pop_front();
+        }
         if let Some(query) = queries.get(&id).and_then(Weak::upgrade) {
             return query;
         }
@@ -34,6 +54,20 @@ impl QueryTable {
         let query = Arc::new(Query::default());
         queries.insert(id, Arc::downgrade(&query));
         query
+    }
+
+    /// A plan of the query could not be set: fails its partitions in this process, those too that are asked for within a second.
+    /// Returns the error to report.
+    pub(crate) fn plan_failed(&self, query: Arc<Query>, err: DataFusionError) -> DataFusionError {
+        let err = query.fail(err);
+        let failed = &mut self.lock().failed;
+        failed.truncate(MAX_FAILED - 1);
+        failed.push_back((Instant::now(), query));
+        err
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,5 +109,13 @@ mod tests {
         assert!(failure.is_some_and(|text| text.contains("first")));
         drop(query);
         assert!(table.query(id).failure().is_none());
+    }
+
+    #[test]
+    fn a_query_whose_plan_failed_is_known_for_a_moment_longer() {
+        let table = QueryTable::default();
+        let id = Uuid::from_u128(1);
+        table.plan_failed(table.query(id), DataFusionError::Execution("no way".into()));
+        assert!(table.query(id).failure().is_some());
     }
 }
