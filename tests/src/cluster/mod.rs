@@ -31,37 +31,37 @@ use url::Url;
 /// A run of a case at this level.
 type Kit = Trial<dyn ChannelHarness>;
 
-/// The list: tests, report and documents are made from it.
+/// The list: tests, report and documents are made from it. Two minutes each: an unoptimised planner is slow on a busy machine.
 #[macro_export]
 macro_rules! cluster_cases {
     ($($callback:tt)+) => {
         $($callback)+! {
             queries {
-                aggregations (60 s);
-                broadcast_joins (60 s);
-                collect_joins (60 s);
-                partitioned_joins (60 s);
-                unions (60 s);
-                sorts_and_windows (60 s);
-                limits (60 s);
-                zero_columns (60 s);
-                early_dropped_probe_sides (60 s);
-                every_compression (60 s);
+                aggregations (120 s);
+                broadcast_joins (120 s);
+                collect_joins (120 s);
+                partitioned_joins (120 s);
+                unions (120 s);
+                sorts_and_windows (120 s);
+                limits (120 s);
+                zero_columns (120 s);
+                early_dropped_probe_sides (120 s);
+                every_compression (120 s);
             }
             explain {
-                explain_analyze_names_the_boundary_metrics (60 s);
-                every_task_of_a_limit_query_reports (60 s);
+                explain_analyze_names_the_boundary_metrics (120 s);
+                every_task_of_a_limit_query_reports (120 s);
             }
             sessions {
-                functions_run_on_the_workers (60 s);
-                config_extensions_travel (60 s);
-                passthrough_headers_travel (60 s);
-                workers_tell_their_version (60 s);
-                several_queries_run_at_once (60 s);
+                functions_run_on_the_workers (120 s);
+                config_extensions_travel (120 s);
+                passthrough_headers_travel (120 s);
+                workers_tell_their_version (120 s);
+                several_queries_run_at_once (120 s);
             }
             failures {
-                an_error_of_a_worker_is_the_querys_error (60 s);
-                a_panic_of_a_worker_is_the_querys_error (60 s);
+                an_error_of_a_worker_is_the_querys_error (120 s);
+                a_panic_of_a_worker_is_the_querys_error (120 s);
                 a_query_dropped_half_way_leaves_nothing [Counters];
             }
         }

@@ -241,7 +241,7 @@ async fn where_all_fail_one_error_names_each_and_what_to_do() {
     fixture.tcp.set(Mode::Refuses);
     fixture.grpc.set(Mode::Refuses);
     let err = fixture.set_plan("auto", 1).await.map(|_| ()).unwrap_err();
-    let datafusion::common::DataFusionError::External(inner) = &err else {
+    let datafusion::common::DataFusionError::External(inner) = err.find_root() else {
         panic!("{err:?}");
     };
     let inner = inner.downcast_ref::<TransportError>().unwrap();
