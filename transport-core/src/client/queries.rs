@@ -61,7 +61,9 @@ impl QueryTable {
     pub(crate) fn plan_failed(&self, query: Arc<Query>, err: DataFusionError) -> DataFusionError {
         let err = query.fail(err);
         let failed = &mut self.lock().failed;
-        failed.truncate(MAX_FAILED - 1);
+        if failed.len() >= MAX_FAILED {
+            failed.pop_front();
+        }
         failed.push_back((Instant::now(), query));
         err
     }
