@@ -1,6 +1,10 @@
 //! For the tests of a transport (feature `testing`): a private CA, and shorthands. What goes wrong here panics.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod cut_streams;
+
+pub use cut_streams::{Ends, cut_streams_cost_nothing};
+
 use crate::connection::{RecvStream, SendStream, StreamError, read, write};
 use crate::tls::{ClientTls, ServerTls};
 use bytes::Bytes;

@@ -3,24 +3,14 @@
 
 mod common;
 
-use bytes::Bytes;
-use common::{Pair, drain, pair, send, soon};
-use datafusion_transport_core::connection::{
-    BiStream, Connection, StreamClass, StreamCode, StreamError, read,
-};
+use common::{Pair, pair};
+use datafusion_transport_core::testing::{Ends, cut_streams_cost_nothing};
 use datafusion_transport_quic::QuicConfig;
-use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 
-const STREAMS: usize = 10_000;
 const MAX_STREAMS: u32 = 64;
-/// Sixteen windows: a stream that is not cut does not get through.
-const DATA_BYTES: usize = 1 << 20;
 
+/// A stream's window is a sixteenth of the data.
 fn config() -> QuicConfig {
     QuicConfig {
         stream_window_bytes: 64 << 10,
@@ -31,152 +21,17 @@ fn config() -> QuicConfig {
     }
 }
 
-/// How a stream of data from server to client is cut.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Cut {
-    ReaderStops,
-    ReaderIsDropped,
-    BothHalvesOfTheReaderAreDropped,
-    WriterResets,
-    WriterIsDropped,
-    BothHalvesOfTheWriterAreDropped,
-}
-
-const CUTS: [Cut; 6] = [
-    Cut::ReaderStops,
-    Cut::ReaderIsDropped,
-    Cut::BothHalvesOfTheReaderAreDropped,
-    Cut::WriterResets,
-    Cut::WriterIsDropped,
-    Cut::BothHalvesOfTheWriterAreDropped,
-];
-
-impl Cut {
-    fn is_the_writers(self) -> bool {
-        use Cut::{BothHalvesOfTheWriterAreDropped, WriterIsDropped, WriterResets};
-        matches!(
-            self,
-            WriterResets | WriterIsDropped | BothHalvesOfTheWriterAreDropped
-        )
+fn ends(pair: &Pair) -> Ends {
+    Ends {
+        client: Arc::clone(&pair.client),
+        server: Arc::clone(&pair.server),
     }
-}
-
-/// Writes what the connection takes at once. That is a part, unless the reader keeps up.
-async fn write_a_part(stream: &mut BiStream) {
-    let mut chunks = VecDeque::from([Bytes::from(vec![0; DATA_BYTES])]);
-    let written = poll_fn(|cx| Poll::Ready(stream.send.poll_write(cx, &mut chunks)));
-    assert!(!matches!(written.await, Poll::Ready(Err(_))));
-}
-
-async fn serve(mut stream: BiStream) {
-    let which = soon(read(stream.recv.as_mut(), 1)).await.unwrap().unwrap();
-    let cut = *CUTS.get(usize::from(*which.first().unwrap())).unwrap();
-    if !cut.is_the_writers() {
-        let cut = soon(send(stream.send.as_mut(), vec![0; DATA_BYTES])).await;
-        assert!(matches!(cut, Err(StreamError::Stopped(_))));
-        return;
-    }
-    write_a_part(&mut stream).await;
-    match cut {
-        Cut::WriterResets => stream.send.reset(StreamCode(77)),
-        Cut::WriterIsDropped => {
-            drop(stream.send);
-            // The request is read to its end, as by one who goes on.
-            assert_eq!(0, soon(drain(stream.recv.as_mut())).await.unwrap());
-        }
-        _ => drop(stream),
-    }
-}
-
-async fn call(connection: Arc<dyn Connection>, number: usize) {
-    let which = number % CUTS.len();
-    let mut stream = soon(connection.open(StreamClass::Bulk)).await.unwrap();
-    send(stream.send.as_mut(), vec![which as u8]).await.unwrap();
-    let cut = *CUTS.get(which).unwrap();
-    if cut.is_the_writers() {
-        stream.send.finish();
-        let err = soon(drain(stream.recv.as_mut())).await.unwrap_err();
-        let code = match cut {
-            Cut::WriterResets => StreamCode(77),
-            _ => StreamCode::ABANDONED,
-        };
-        assert!(
-            matches!(err, StreamError::Reset(got) if got == code),
-            "{err}"
-        );
-        return;
-    }
-    let first = soon(read(stream.recv.as_mut(), 1000)).await.unwrap();
-    assert!(first.is_some());
-    match cut {
-        Cut::ReaderStops => stream.recv.stop(StreamCode(78)),
-        Cut::ReaderIsDropped => {
-            drop(stream.recv);
-            stream.send.finish();
-        }
-        _ => drop(stream),
-    }
-}
-
-/// The best of three: what else the machine does is no matter.
-async fn transfer_time(pair: &Pair) -> Duration {
-    let mut best = Duration::MAX;
-    for _ in 0..3 {
-        let began = Instant::now();
-        let (mut ours, mut theirs) = pair.stream().await;
-        let writing = tokio::spawn(async move {
-            send(theirs.send.as_mut(), vec![0; 32 * DATA_BYTES])
-                .await
-                .unwrap();
-            theirs.send.finish();
-        });
-        let bytes = soon(drain(ours.recv.as_mut())).await.unwrap();
-        assert_eq!(32 * DATA_BYTES, bytes);
-        soon(writing).await.unwrap();
-        best = best.min(began.elapsed());
-    }
-    best
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_cut_streams_cost_no_credit() {
-    let used = pair(config()).await;
-    let server = Arc::clone(&used.server);
-    let serving = tokio::spawn(async move {
-        let mut calls = JoinSet::new();
-        for _ in 0..STREAMS {
-            calls.spawn(serve(soon(server.accept()).await.unwrap()));
-            while let Some(served) = calls.try_join_next() {
-                served.unwrap();
-            }
-        }
-        while let Some(served) = calls.join_next().await {
-            served.unwrap();
-        }
-    });
-    let mut calls = JoinSet::new();
-    for number in 0..STREAMS {
-        // A few at a time, so that cuts of one stream meet data of others.
-        if calls.len() >= 8 {
-            calls.join_next().await.unwrap().unwrap();
-        }
-        calls.spawn(call(Arc::clone(&used.client), number));
-    }
-    while let Some(called) = soon(calls.join_next()).await {
-        called.unwrap();
-    }
-    soon(serving).await.unwrap();
-
-    // Every place is free again. Quinn tells the peer of an eighth of them at a time, so that fewer may wait to be told of.
-    let mut all = Vec::new();
-    for _ in 0..MAX_STREAMS - MAX_STREAMS / 8 {
-        all.push(used.stream().await);
-    }
-    drop(all);
-    let fresh = pair(config()).await;
-    let (used, fresh) = (transfer_time(&used).await, transfer_time(&fresh).await);
-    assert!(
-        used < 4 * fresh,
-        "{used:?}, on a fresh connection {fresh:?}"
-    );
+    let (used, fresh) = (pair(config()).await, pair(config()).await);
+    // Quinn tells the peer of an eighth of the free places at a time, so that fewer may wait to be told of.
+    let places = (MAX_STREAMS - MAX_STREAMS / 8) as usize;
+    cut_streams_cost_nothing(&ends(&used), &ends(&fresh), places).await;
 }
