@@ -1,2 +1,19 @@
-//! Benchmarks live in `benches/`; nothing is shared among them yet.
+//! Benchmarks of the transports against the reference gRPC transport: what is measured, and how.
+//!
+//! A [`scenario`] says what crosses the network, a [`subject`] carries it, [`rounds`] runs all subjects in turns so that drift
+//! hits all alike, [`samples`] keeps what was seen, [`targets`] says what it must come to, and program `bench-report`
+//! prints that. `cargo bench` runs it all; `docs/performance.md` shows a run.
 #![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod fit;
+pub mod grpc;
+pub mod plot;
+pub mod report;
+pub mod rounds;
+pub mod samples;
+pub mod scenario;
+pub mod subject;
+pub mod targets;
+pub mod transfer;
+pub mod waiting;

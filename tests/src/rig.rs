@@ -101,6 +101,18 @@ impl Rig {
         }
     }
 
+    /// Another client of the same worker, with connections of its own.
+    pub fn client(&self) -> Self {
+        Self {
+            url: self.url.clone(),
+            transports: self.harness.transports(),
+            worker: None,
+            harness: Arc::clone(&self.harness),
+            progress: self.progress.clone(),
+            headers: Arc::clone(&self.headers),
+        }
+    }
+
     /// Ends the worker at once.
     pub async fn kill_worker(&mut self) {
         self.worker.take().expect("a worker").kill().await;
