@@ -32,6 +32,8 @@ impl Benches<'_> {
         if !rounds::is_chosen(bench.name) {
             return;
         }
+        let mut subjects = subjects;
+        subjects.retain(|harness| subject::is_chosen(harness.name()));
         let mut runners: Vec<_> = subjects.into_iter().flat_map(start).collect();
         let series = rounds::take(self.runtime, &mut runners, bench.rounds);
         self.runtime.block_on(async { drop(runners) });

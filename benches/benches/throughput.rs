@@ -17,6 +17,7 @@ const MIB: usize = 1 << 20;
 fn targets() -> Vec<Scenario> {
     vec![
         Scenario::of_bytes("bulk", 16, 8192, 192 * MIB),
+        Scenario::of_bytes("bulk views", 16, 8192, 192 * MIB).of_views(),
         Scenario::of_bytes("bulk lz4", 16, 8192, 64 * MIB).compressed("lz4"),
         Scenario::of_bytes("bulk auto", 16, 8192, 192 * MIB).compressed("auto"),
         Scenario::of_bytes("small batches", 64, 128, 24 * MIB),
@@ -41,13 +42,14 @@ fn measure(runtime: &Runtime, scenario: &Scenario, rounds: usize) -> Samples {
     if scenario.name == "bulk" {
         harnesses.extend([2, 4].map(Spread::over));
     }
+    harnesses.retain(|harness| subject::is_chosen(harness.name()));
     let mut runners: Vec<Box<dyn Runner>> = vec![];
     for harness in harnesses {
         runners.push(Box::new(
             runtime.block_on(Transfer::start(harness, scenario)),
         ));
     }
-    if scenario.name == "bulk" {
+    if scenario.name == "bulk" && subject::is_chosen(subject::SOCKET_COPY) {
         runners.push(Box::new(SocketCopy::connect(scenario)));
     }
     let series = rounds::take(runtime, &mut runners, rounds);

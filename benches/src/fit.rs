@@ -21,13 +21,13 @@ pub struct Fit {
 
 /// Whether a scenario is a point on a curve, which the fit is made from.
 pub fn is_curve(samples: &Samples) -> bool {
-    curve_point(samples).is_some()
+    curve_of(&samples.scenario).is_some()
 }
 
-/// The curve a scenario belongs to, and its place on it.
-pub fn curve_point(samples: &Samples) -> Option<(&str, f64)> {
-    let (curve, number) = samples.scenario.split_once(' ')?;
-    Some((curve, number.parse().ok()?))
+/// The curve that a scenario is a point on, and the point.
+pub fn curve_of(scenario: &str) -> Option<(&str, f64)> {
+    let (curve, point) = scenario.split_once(' ')?;
+    Some((curve, point.parse().ok()?))
 }
 
 /// One for each subject; none without the full set.

@@ -1,6 +1,6 @@
 //! Plots of a report, as SVG files.
 
-use crate::fit::curve_point;
+use crate::fit::curve_of;
 use crate::samples::Samples;
 use crate::targets::quantile;
 use anyhow::{Context, Result};
@@ -55,7 +55,7 @@ fn gib_per_s(samples: &Samples, subject: &str) -> Option<f64> {
 fn curve_lines(scenarios: &[Samples], curve: &str) -> BTreeMap<String, Points> {
     let mut lines: BTreeMap<String, Points> = BTreeMap::new();
     for samples in scenarios {
-        let Some((name, x)) = curve_point(samples) else {
+        let Some((name, x)) = curve_of(&samples.scenario) else {
             continue;
         };
         for series in samples.series.iter().filter(|_| name == curve) {

@@ -75,16 +75,14 @@ impl Set {
     }
 }
 
-/// True where the filter of the command line, a part of a name such as `bulk`, leaves a scenario in.
+/// True where the command line names this scenario, or its curve, or none at all: `cargo bench -- bulk`.
 pub fn is_chosen(scenario: &str) -> bool {
-    let mut filters = std::env::args()
+    let mut names = std::env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with('-'));
-    filters.next().is_none_or(|filter| {
-        filter
-            .split('/')
-            .next()
-            .is_some_and(|name| scenario.contains(name))
+    names.next().is_none_or(|name| {
+        let name = name.split('/').next().unwrap_or_default();
+        scenario == name || crate::fit::curve_of(scenario).is_some_and(|(curve, _)| curve == name)
     })
 }
 

@@ -1,8 +1,8 @@
 //! [`Scenario`]: what crosses the network.
 
 use arrow_array::{
-    ArrayRef, Date32Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
-    StringViewArray,
+    ArrayRef, BooleanArray, Date32Array, Float64Array, Int32Array, Int64Array, RecordBatch,
+    StringArray, StringViewArray,
 };
 use std::sync::Arc;
 
@@ -21,6 +21,8 @@ pub struct Scenario {
     pub batches: usize,
     /// The session's `distributed.compression`, or `auto` for that of `transport.compression`.
     pub compression: &'static str,
+    /// Its texts.
+    pub texts: Texts,
 }
 
 impl Scenario {
@@ -34,6 +36,7 @@ impl Scenario {
             rows,
             batches: batches.max(1),
             compression: "none",
+            texts: Texts::Plain,
         }
     }
 
@@ -41,6 +44,17 @@ impl Scenario {
     pub fn compressed(mut self, compression: &'static str) -> Self {
         self.compression = compression;
         self
+    }
+
+    /// With views.
+    pub fn of_views(mut self) -> Self {
+        self.texts = Texts::Views;
+        self
+    }
+
+    /// One of its batches.
+    pub fn batch(&self) -> RecordBatch {
+        batch(self.rows, self.texts)
     }
 
     /// With this many clients, which share the bytes.
@@ -67,12 +81,12 @@ impl Scenario {
 
     /// Bytes of the arrays that cross the network, uncompressed.
     pub fn bytes(&self) -> usize {
-        self.all_batches() * array_bytes(&batch(self.rows))
+        self.all_batches() * array_bytes(&self.batch())
     }
 }
 
 /// Of [`batch`], about.
-const BYTES_PER_ROW: usize = 60;
+const BYTES_PER_ROW: usize = 53;
 
 /// Bytes of its buffers that hold data, whatever their allocations.
 pub fn array_bytes(batch: &RecordBatch) -> usize {
@@ -80,8 +94,17 @@ pub fn array_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(bytes).sum()
 }
 
-/// Eight columns of the usual kinds. The same rows for the same number; LZ4 makes about half of them.
-pub fn batch(rows: usize) -> RecordBatch {
+/// What texts are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Texts {
+    /// Offsets and bytes (`Utf8`).
+    Plain,
+    /// Views (`Utf8View`), of which each is checked by itself when it arrives.
+    Views,
+}
+
+/// Eight columns of the usual kinds, two of them texts. The same rows for the same number.
+pub fn batch(rows: usize, texts: Texts) -> RecordBatch {
     let n = rows as i64;
     let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..n));
     let scattered = (0..n).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)) >> 20);
@@ -92,21 +115,29 @@ pub fn batch(rows: usize) -> RecordBatch {
     let prices: ArrayRef = Arc::new(Float64Array::from_iter_values(prices));
     let days = (0..n).map(|i| 9_000 + (i * 31 % 2_500) as i32);
     let dates: ArrayRef = Arc::new(Date32Array::from_iter_values(days));
+    let shipped = (0..n).map(|i| Some(i * i % 5 < 2));
+    let shipped: ArrayRef = Arc::new(shipped.collect::<BooleanArray>());
     let flags = (0..n).map(|i| if i % 3 == 0 { "A" } else { "N" });
-    let flags: ArrayRef = Arc::new(StringArray::from_iter_values(flags));
-    let names = (0..n).map(|i| format!("Customer#{i:09}"));
-    let names: ArrayRef = Arc::new(StringArray::from_iter_values(names));
-    let views = (0..n).map(|i| format!("part {i}"));
-    let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(views));
+    let names = (0..n).map(|i| format!("part {i}"));
+    let (flags, names): (ArrayRef, ArrayRef) = match texts {
+        Texts::Plain => (
+            Arc::new(StringArray::from_iter_values(flags)),
+            Arc::new(StringArray::from_iter_values(names)),
+        ),
+        Texts::Views => (
+            Arc::new(StringViewArray::from_iter_values(flags)),
+            Arc::new(StringViewArray::from_iter_values(names)),
+        ),
+    };
     let columns = [
         ("number", numbers),
         ("key", keys),
         ("sparse", sparse),
         ("price", prices),
         ("date", dates),
+        ("shipped", shipped),
         ("flag", flags),
         ("name", names),
-        ("view", views),
     ];
     let nullable = columns.map(|(name, column)| (name, column, true));
     RecordBatch::try_from_iter_with_nullable(nullable).unwrap_or_else(|err| unreachable!("{err}"))

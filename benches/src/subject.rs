@@ -23,7 +23,15 @@ pub const SOCKET_COPY: &str = "socket copy";
 
 /// All, the references first.
 pub fn all() -> Vec<Arc<dyn ChannelHarness>> {
-    references().into_iter().chain(ours()).collect()
+    let mut all = references();
+    all.extend(ours());
+    all
+}
+
+/// Whether a subject is measured: all are, or those that `BENCH_SUBJECTS` lists (`tcp,grpc`), as a profile wants it.
+pub fn is_chosen(subject: &str) -> bool {
+    let chosen = std::env::var("BENCH_SUBJECTS").unwrap_or_default();
+    chosen.is_empty() || chosen.split(',').any(|name| name == subject)
 }
 
 /// This project's.

@@ -4,7 +4,7 @@
 
 use crate::rounds::{Runner, Stopwatch};
 use crate::samples::Sample;
-use crate::scenario::{Scenario, array_bytes, batch};
+use crate::scenario::{Scenario, array_bytes};
 use crate::subject::SOCKET_COPY;
 use arrow_array::RecordBatch;
 use async_trait::async_trait;
@@ -73,7 +73,7 @@ pub struct Transfer {
 impl Transfer {
     /// Starts a worker and clients.
     pub async fn start(harness: Arc<dyn ChannelHarness>, scenario: &Scenario) -> Self {
-        let batch = batch(scenario.rows);
+        let batch = scenario.batch();
         let schema = batch.schema();
         let batches = vec![batch; scenario.batches];
         let plan = ProbeExec::new(schema, scenario.all_partitions(), move |_| {
@@ -185,7 +185,7 @@ impl SocketCopy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let _ = socket2::SockRef::from(&writer).set_tcp_congestion(b"cubic");
-        let batch = batch(scenario.rows);
+        let batch = scenario.batch();
         Self {
             bytes: scenario.all_batches() * array_bytes(&batch),
             writer,

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
-/// Longest chunk asked of a stream at once: enough to amortise the call, little enough to stay in a core's cache.
-const READ_BYTES: usize = 256 * 1024;
+/// Chunks are taken as the transport has them: one that holds a whole message is not copied (F-3).
+const READ_BYTES: usize = usize::MAX;
 
 /// F-7: the longest control message. Plans of real queries stay far below; one plan may not exhaust a worker.
 pub(crate) const MAX_CONTROL_BYTES: u64 = 256 * 1024 * 1024;

@@ -31,6 +31,7 @@ pub mod error;
 mod framed;
 #[cfg(feature = "grpc")]
 mod grpc;
+mod landing;
 pub mod memory;
 mod race;
 mod resolver;
@@ -53,6 +54,7 @@ pub use config::TransportOptions;
 pub use error::{Delivery, ErrorKind, TransportError};
 #[cfg(feature = "grpc")]
 pub use grpc::GrpcStream;
+pub use landing::Landing;
 pub use resolver::TransportResolver;
 pub use runtime::IoRuntime;
 pub use server::{Server, ServerBuilder, ServerHandle, ServerStats};

@@ -56,14 +56,26 @@ pub async fn rows_arrive_in_order(t: Kit) {
     }
 }
 
-/// A batch stays a batch where it is of a usual size: what follows a boundary is tuned to the size of batches (dfd#242).
-pub async fn batches_keep_their_borders(t: Kit) {
+/// A batch of the engine's usual size stays a batch: what follows a boundary is tuned to the size of batches (dfd#242).
+pub async fn usual_batches_keep_their_borders(t: Kit) {
     let rig = t.rig().await;
-    let sizes = [1, 8192, 3, 1000, 8192];
+    let sizes = [8192, 8192, 5000, 8192];
     let batches = sizes.map(|rows| numbers(0, rows)).to_vec();
     let arrived = carry(&rig, schema(), batches).await;
     let arrived: Vec<_> = arrived.iter().map(RecordBatch::num_rows).collect();
     assert_eq!(arrived, sizes);
+}
+
+/// A transport may merge small batches, but to no more than a usual one: memory and latency of what follows depend on it.
+pub async fn small_batches_become_usual_ones_at_most(t: Kit) {
+    let rig = t.rig().await;
+    let plan = ProbeExec::new(schema(), 1, |_| counting(1000, 100));
+    let task = rig.set_plan(plan.clone()).await;
+    let parts = rig.execute(&task, 0..1).await.read_all().await;
+    let parts = parts.expect("clean ends");
+    assert!(counts(&parts[0], 0, 100_000));
+    let largest = parts[0].iter().map(RecordBatch::num_rows).max();
+    assert!(largest <= Some(8192), "{largest:?} rows in one batch");
 }
 
 /// `count(*)` needs rows and no columns (comet#4445, where their count was lost).

@@ -3,7 +3,7 @@
 use super::Kit;
 use crate::probe::{PartitionProbe, ProbeExec};
 use crate::rig::new_key;
-use crate::rows::{counting, schema};
+use crate::rows::{counting, counts, schema};
 use crate::wait::{SOON, eventually, never};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use std::time::Duration;
@@ -65,6 +65,6 @@ pub async fn a_partition_may_be_asked_for_before_its_plan_is_set(t: Kit) {
     let plan = ProbeExec::new(schema(), 1, |_| counting(3, 10));
     let task = rig.plan(plan.clone()).key(key).send().await;
     let _task = task.expect("the plan is accepted");
-    let rows = stream.try_collect::<Vec<_>>().await.expect("a clean end");
-    assert_eq!(rows.len(), 3);
+    let batches = stream.try_collect::<Vec<_>>().await.expect("a clean end");
+    assert!(counts(&batches, 0, 30));
 }

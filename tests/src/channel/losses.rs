@@ -16,10 +16,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
+/// Rows of a batch that no transport merges with another one.
+const UNMERGED_ROWS: usize = 8192;
+
 /// So many batches, and then nothing.
 fn then_nothing(batches: usize) -> Arc<ProbeExec> {
     ProbeExec::new(schema(), 1, move |_| {
-        counting(batches, 10).chain(stream::pending()).boxed()
+        counting(batches, UNMERGED_ROWS)
+            .chain(stream::pending())
+            .boxed()
     })
 }
 

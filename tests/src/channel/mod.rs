@@ -75,7 +75,8 @@ macro_rules! channel_cases {
             }
             data {
                 rows_arrive_in_order;
-                batches_keep_their_borders;
+                usual_batches_keep_their_borders;
+                small_batches_become_usual_ones_at_most;
                 zero_columns_keep_their_row_count;
                 batches_without_rows_arrive;
                 partitions_without_batches_end_cleanly;

@@ -3,6 +3,7 @@
 //! Connections, and the first message of every call, are handled on the I/O runtime; plans run on the runtime that
 //! [`ServerBuilder::start`] was called in. So a worker whose query threads all compute still answers its peers.
 
+mod batches;
 pub(crate) mod call;
 mod compress;
 mod connection;

@@ -3,6 +3,7 @@
 use crate::error::{ErrorKind, TransportError};
 use crate::framed::{FrameReader, FrameWriter};
 use crate::server::ServerState;
+use crate::server::batches::Batches;
 use crate::server::call::{end_call, fail, guarded};
 use crate::server::compress::Compressor;
 use crate::server::link::Link;
@@ -15,7 +16,6 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion_distributed::{ExecuteTaskRequest, TaskKey};
-use futures::{FutureExt, StreamExt};
 use http::HeaderMap;
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -162,7 +162,7 @@ async fn stream_partition(
     };
     let mut batches = Batches::new(batches);
     let mut compressor = Compressor::new(output.compression, link);
-    let mut encoder = BatchEncoder::try_new(&batches.stream.schema(), compressor.initial())?;
+    let mut encoder = BatchEncoder::try_new(&batches.schema(), compressor.initial())?;
     let sent = send_all(&mut batches, &mut encoder, &mut compressor, writer, demand).await;
     if sent.is_err() {
         batches.release().await;
@@ -185,38 +185,6 @@ async fn send_all(
     match &demand.task {
         Some(task) if task.is_coordinator_lost() => Err(lost_coordinator().into()),
         _ => Ok(()),
-    }
-}
-
-/// The batches of a partition.
-struct Batches {
-    stream: SendableRecordBatchStream,
-    polled: bool,
-}
-
-impl Batches {
-    fn new(stream: SendableRecordBatchStream) -> Self {
-        Self {
-            stream,
-            polled: false,
-        }
-    }
-
-    /// The next batch. Cancel safe.
-    async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        guarded(async {
-            self.polled = true;
-            self.stream.next().await.transpose()
-        })
-        .await
-    }
-
-    /// Drops the stream, after one poll if it had none: until then a `RepartitionExec` keeps the partition's channel, goes on
-    /// to fill it, and takes the partition for one that may be read yet.
-    async fn release(mut self) {
-        if !self.polled {
-            let _ = guarded(async { Ok(self.stream.next().now_or_never().is_some()) }).await;
-        }
     }
 }
 

@@ -7,8 +7,9 @@
 //!  +------+-------+----------------+----------------+-----------------
 //! ```
 
+use crate::landing::Landing;
 use crate::wire::DecodeError;
-use arrow_buffer::{Buffer, MutableBuffer};
+use arrow_buffer::Buffer;
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 
@@ -158,7 +159,7 @@ pub struct Frame {
 pub struct FrameAssembler {
     header: [u8; HEADER_BYTES],
     header_filled: usize,
-    current: Option<(FrameHeader, MutableBuffer)>,
+    current: Option<(FrameHeader, Landing)>,
     max_control_bytes: u64,
     accepts_batches: bool,
 }
@@ -215,7 +216,7 @@ impl FrameAssembler {
                     _ => EAGER_CONTROL_BYTES,
                 };
                 let capacity = header.payload_bytes.min(eager) as usize;
-                self.current = Some((header, MutableBuffer::with_capacity(capacity)));
+                self.current = Some((header, Landing::new(capacity, 0)));
                 continue;
             };
             let missing = header.payload_bytes.saturating_sub(payload.len() as u64);
@@ -224,10 +225,11 @@ impl FrameAssembler {
             if (payload.len() as u64) < header.payload_bytes {
                 return Ok(None);
             }
-            let header = *header;
-            let payload = std::mem::take(payload).into();
-            self.current = None;
-            return Ok(Some(Frame { header, payload }));
+            let frame = self.current.take().map(|(header, payload)| Frame {
+                header,
+                payload: Buffer::from(payload.freeze()),
+            });
+            return Ok(frame);
         }
     }
 
@@ -273,6 +275,7 @@ fn share_payload(header: &FrameHeader, chunk: &mut Bytes) -> Option<Buffer> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
+    use arrow_buffer::MutableBuffer;
     use proptest::prelude::*;
 
     fn frames_of(mut bytes: Bytes, cut: usize) -> Result<Vec<Frame>, DecodeError> {
@@ -332,7 +335,7 @@ mod tests {
         let mut chunk = Bytes::copy_from_slice(&header.encode());
         assert!(assembler.push(&mut chunk).unwrap().is_none());
         let capacity = assembler.current.as_ref().unwrap().1.capacity();
-        assert!(capacity as u64 <= EAGER_PAYLOAD_BYTES);
+        assert!(capacity as u64 <= EAGER_PAYLOAD_BYTES * 9 / 8 + 64);
         assert!(!assembler.is_at_boundary());
     }
 

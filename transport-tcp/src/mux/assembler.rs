@@ -1,9 +1,10 @@
 //! [`Assembler`]: from what the socket gives to whole frames.
 
-use crate::mux::frame::{ALIGNMENT_BYTES, Frame, HEADER_BYTES, Header, Kind, Violation};
+use crate::mux::frame::{Frame, HEADER_BYTES, Header, Kind, Violation};
 use crate::mux::stream::COPY_BELOW_BYTES;
 use bytes::buf::Limit;
 use bytes::{Buf, BufMut, BytesMut};
+use datafusion_transport_core::Landing;
 
 /// Small frames are read so many bytes at a time, and cut out of that.
 const STAGING_BYTES: usize = 64 * 1024;
@@ -22,7 +23,7 @@ pub(crate) struct Assembler {
     offset: u64,
     header: Option<Header>,
     /// Of the frame under way, if it is large.
-    body: Option<BytesMut>,
+    body: Option<Landing>,
     read_ahead_bytes: usize,
     max_frame_bytes: u32,
 }
@@ -41,11 +42,12 @@ impl Assembler {
     }
 
     /// Where to put the next bytes from the socket.
-    pub(crate) fn space(&mut self) -> Limit<&mut BytesMut> {
+    pub(crate) fn space(&mut self) -> Limit<&mut (dyn BufMut + Send)> {
         let body_bytes = self.header.map_or(0, |header| header.body_bytes());
         if let Some(body) = &mut self.body {
             let missing = body_bytes.saturating_sub(body.len());
-            return body.limit(missing);
+            let unfilled: &mut (dyn BufMut + Send) = body.unfilled();
+            return unfilled.limit(missing);
         }
         let held = self.staging.len();
         if self.staging.capacity() - held < MIN_READ_BYTES
@@ -56,7 +58,14 @@ impl Assembler {
             self.staging = staging;
         }
         let room = self.staging.capacity() - held;
-        (&mut self.staging).limit(room.min(self.read_ahead_bytes))
+        let staging: &mut (dyn BufMut + Send) = &mut self.staging;
+        staging.limit(room.min(self.read_ahead_bytes))
+    }
+
+    /// Whether nothing that was read keeps the staging buffer alive.
+    #[cfg(test)]
+    pub(crate) fn is_staging_free(&mut self) -> bool {
+        self.staging.try_reclaim(STAGING_BYTES)
     }
 
     /// The next frame, once all of it is there.
@@ -73,13 +82,15 @@ impl Assembler {
             }
         };
         let needed = header.body_bytes();
-        let source = self.body.as_mut().unwrap_or(&mut self.staging);
-        if source.len() < needed {
+        let arrived = self.body.as_ref().map_or(self.staging.len(), Landing::len);
+        if arrived < needed {
             return Ok(None);
         }
-        let body = source.split_to(needed).freeze();
+        let body = match self.body.take() {
+            Some(body) => body.freeze(),
+            None => self.staging.split_to(needed).freeze(),
+        };
         self.header = None;
-        self.body = None;
         Ok(Some(Frame::new(&header, body)))
     }
 
@@ -95,20 +106,10 @@ impl Assembler {
             _ => STAGING_BYTES,
         };
         if header.kind == Kind::Data && header.value as usize >= COPY_BELOW_BYTES {
-            let mut body = aligned(body_bytes, place);
+            let mut body = Landing::new(body_bytes, place);
             let arrived = body_bytes.min(self.staging.len());
             body.extend_from_slice(&self.staging.split_to(arrived));
             self.body = Some(body);
         }
     }
-}
-
-/// Room for `bytes`, the first of which lies at an address that is `place` modulo 64.
-fn aligned(bytes: usize, place: u64) -> BytesMut {
-    let mut buffer = BytesMut::with_capacity(bytes + ALIGNMENT_BYTES as usize);
-    let address = buffer.as_ptr().addr() as u64;
-    let skipped = place.wrapping_sub(address) % ALIGNMENT_BYTES;
-    buffer.put_bytes(0, skipped as usize);
-    buffer.advance(skipped as usize);
-    buffer
 }

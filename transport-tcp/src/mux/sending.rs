@@ -33,7 +33,11 @@ impl State {
         }
         let room = match send.class {
             StreamClass::Control => usize::MAX,
-            StreamClass::Bulk => limit.saturating_sub(self.queued_bytes),
+            // Not less than a frame: a message that is cut here arrives in pieces, which have to be copied together.
+            StreamClass::Bulk if self.queued_bytes < limit => {
+                (limit - self.queued_bytes).max(self.ours.max_frame_bytes as usize)
+            }
+            StreamClass::Bulk => 0,
         };
         let credit = usize::try_from(send.credit).unwrap_or(usize::MAX);
         let room = room.min(credit).min(self.early.room(send));
