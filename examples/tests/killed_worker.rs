@@ -14,6 +14,7 @@ use datafusion_transport_core::{IoRuntime, TransportExt, Transports};
 use datafusion_transport_examples::tpch;
 use datafusion_transport_examples::workers::FixedWorkers;
 use datafusion_transport_quic::{DevelopmentIdentity, QuicConfig, QuicConnector};
+use datafusion_transport_tcp::{TcpConfig, TcpConnector};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use url::Url;
 
-/// Starts a worker on a port, 0 for a free one; returns once it serves.
-async fn worker(port: u16, identity: &Path) -> (Child, Url) {
+/// Starts a worker that serves these kinds on a port, 0 for a free one; returns once it serves.
+async fn worker(served: &str, port: u16, identity: &Path) -> (Child, Url) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_worker"))
-        .args(["--transports", "quic", "--log", "warn"])
+        .args(["--transports", served, "--log", "warn"])
         .args(["--listen", &format!("127.0.0.1:{port}")])
         .arg("--dev-tls")
         .arg(identity)
@@ -57,13 +58,20 @@ fn cpu_seconds(process: &Child) -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-fn transports(identity: &Path) -> Transports {
+fn transports(kind: &str, identity: &Path) -> Transports {
     let io = IoRuntime::shared().unwrap();
     let tls = DevelopmentIdentity::load_or_create(identity, &[]).unwrap();
     let tls = tls.client_tls().unwrap();
-    let quic = QuicConnector::new(QuicConfig::default(), tls, &io).unwrap();
-    let builder = Transports::builder().connector("quic", Arc::new(quic));
-    builder.build().unwrap()
+    let tcp = |tls| Arc::new(TcpConnector::new(TcpConfig::default(), tls, &io).unwrap());
+    let quic = QuicConnector::new(QuicConfig::default(), tls.clone(), &io).unwrap();
+    Transports::builder()
+        .connector("quic", Arc::new(quic))
+        .connector("tcp", tcp(None))
+        .connector("tcp-tls", tcp(Some(tls)))
+        .auto_order(["quic", "tcp"])
+        .default_kind(kind)
+        .build()
+        .unwrap()
 }
 
 async fn session(
@@ -90,14 +98,13 @@ async fn session(
 
 /// An error that names the worker, within the idle timeout of 10 s (and a margin for a busy machine), no partial result, although the other worker computes on without
 /// a pause; and the next query works once the worker is back on its port.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_worker_is_an_error_and_comes_back() {
+async fn a_killed_worker_is_an_error_and_comes_back(kind: &str, served: &str) {
     let dir = tempfile::tempdir().unwrap();
     let data = tpch::generate(&dir.path().join("data"), 0.01, &|_, _| {}).unwrap();
     let identity = dir.path().join("identity");
-    let transports = transports(&identity);
-    let (mut killed, killed_url) = worker(0, &identity).await;
-    let (other, other_url) = worker(0, &identity).await;
+    let transports = transports(kind, &identity);
+    let (mut killed, killed_url) = worker(served, 0, &identity).await;
+    let (other, other_url) = worker(served, 0, &identity).await;
     let workers = vec![killed_url.clone(), other_url];
     let session = session(&transports, workers, &data).await;
 
@@ -132,10 +139,26 @@ async fn a_killed_worker_is_an_error_and_comes_back() {
         start.elapsed()
     );
 
-    let (_back, back_url) = worker(killed_url.port().unwrap(), &identity).await;
+    let (_back, back_url) = worker(served, killed_url.port().unwrap(), &identity).await;
     assert_eq!(back_url, killed_url);
     let count = session.sql("SELECT count(*) FROM orders").await.unwrap();
     let count = tokio::time::timeout(Duration::from_secs(60), count.collect()).await;
     let count = datafusion::arrow::util::pretty::pretty_format_batches(&count.unwrap().unwrap());
     assert!(count.unwrap().to_string().contains("15000"));
+}
+
+macro_rules! over {
+    ($($name:ident: $kind:literal served as $served:literal;)+) => { $(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            a_killed_worker_is_an_error_and_comes_back($kind, $served).await;
+        }
+    )+ };
+}
+
+over! {
+    over_quic: "quic" served as "quic";
+    over_tcp: "tcp" served as "tcp";
+    over_tcp_with_tls: "tcp-tls" served as "tcp-tls";
+    over_auto: "auto" served as "quic,tcp";
 }

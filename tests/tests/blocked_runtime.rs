@@ -15,8 +15,10 @@ use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema};
 use datafusion_distributed::GetWorkerInfoRequest;
 use datafusion_transport_quic::QuicConfig;
+use datafusion_transport_tcp::TcpConfig;
 use datafusion_transport_tests::harness::quic::Quic;
-use datafusion_transport_tests::{Execution, ProbeExec, Rig, within};
+use datafusion_transport_tests::harness::tcp::Tcp;
+use datafusion_transport_tests::{ChannelHarness, Execution, ProbeExec, Rig, within};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -28,12 +30,39 @@ const BATCHES: usize = 200;
 const ROWS: usize = 1000;
 
 /// A peer that is silent for a second is lost.
-fn short() -> QuicConfig {
-    QuicConfig {
-        idle_timeout: Duration::from_secs(1),
-        keep_alive_interval: Duration::from_millis(200),
-        ..QuicConfig::default()
+#[derive(Clone, Copy)]
+struct Timeouts {
+    idle: Duration,
+    keep_alive: Duration,
+}
+
+const SHORT: Timeouts = Timeouts {
+    idle: Duration::from_secs(1),
+    keep_alive: Duration::from_millis(200),
+};
+
+fn quic(timeouts: Option<Timeouts>) -> Arc<dyn ChannelHarness> {
+    let mut config = QuicConfig::default();
+    if let Some(timeouts) = timeouts {
+        (config.idle_timeout, config.keep_alive_interval) = (timeouts.idle, timeouts.keep_alive);
     }
+    Arc::new(Quic::with(config))
+}
+
+fn tcp_config(timeouts: Option<Timeouts>) -> TcpConfig {
+    let mut config = TcpConfig::default();
+    if let Some(timeouts) = timeouts {
+        (config.idle_timeout, config.keep_alive_interval) = (timeouts.idle, timeouts.keep_alive);
+    }
+    config
+}
+
+fn tcp(timeouts: Option<Timeouts>) -> Arc<dyn ChannelHarness> {
+    Arc::new(Tcp::new().configured(tcp_config(timeouts)))
+}
+
+fn tcp_tls(timeouts: Option<Timeouts>) -> Arc<dyn ChannelHarness> {
+    Arc::new(Tcp::with_tls().configured(tcp_config(timeouts)))
 }
 
 fn runtime(threads: usize) -> Runtime {
@@ -105,13 +134,13 @@ async fn rest(rig: Arc<Rig>, run: Execution, first: usize) {
 }
 
 /// Blocks the client's or the worker's threads in the middle of a query.
-fn survives(threads: usize, block_worker: bool, config: QuicConfig, time: Duration) {
+fn survives(harness: Arc<dyn ChannelHarness>, threads: usize, block_worker: bool, time: Duration) {
     let start = Instant::now();
     let (client, worker) = match block_worker {
         true => (runtime(2), runtime(threads)),
         false => (runtime(threads), runtime(2)),
     };
-    let rig = worker.block_on(async { Arc::new(Rig::start(Arc::new(Quic::with(config))).await) });
+    let rig = worker.block_on(async { Arc::new(Rig::start(harness).await) });
     let (task, run, first) = client.block_on({
         let rig = Arc::clone(&rig);
         async move {
@@ -135,28 +164,40 @@ fn survives(threads: usize, block_worker: bool, config: QuicConfig, time: Durati
 
 const BLOCKED: Duration = Duration::from_secs(3);
 
-macro_rules! threads {
-    ($($name:ident: $threads:literal),+) => { $(
-        mod $name {
-            /// The client's query threads sleep three idle timeouts long.
-            #[test]
-            fn of_the_client() {
-                super::survives($threads, false, super::short(), super::BLOCKED);
-            }
+macro_rules! transports {
+    ($($transport:ident),+) => { $(
+        mod $transport {
+            use super::*;
 
-            /// The worker's do.
+            threads!($transport, one_thread: 1, two_threads: 2, four_threads: 4, eight_threads: 8);
+
+            /// With the default timeouts, and blocked for longer than the idle timeout.
             #[test]
-            fn of_the_worker() {
-                super::survives($threads, true, super::short(), super::BLOCKED);
+            fn defaults_survive_eleven_seconds() {
+                survives(super::$transport(None), 2, false, Duration::from_secs(11));
             }
         }
     )+ };
 }
 
-threads!(one_thread: 1, two_threads: 2, four_threads: 4, eight_threads: 8);
+macro_rules! threads {
+    ($transport:ident, $($name:ident: $threads:literal),+) => { $(
+        mod $name {
+            use super::*;
 
-/// With the default timeouts, and blocked for longer than the idle timeout.
-#[test]
-fn defaults_survive_eleven_seconds() {
-    survives(2, false, QuicConfig::default(), Duration::from_secs(11));
+            /// The client's query threads sleep three idle timeouts long.
+            #[test]
+            fn of_the_client() {
+                survives(super::super::$transport(Some(SHORT)), $threads, false, BLOCKED);
+            }
+
+            /// The worker's do.
+            #[test]
+            fn of_the_worker() {
+                survives(super::super::$transport(Some(SHORT)), $threads, true, BLOCKED);
+            }
+        }
+    )+ };
 }
+
+transports!(quic, tcp, tcp_tls);

@@ -10,7 +10,7 @@
 
 mod common;
 
-use common::{Cluster, SOON, query, runtime};
+use common::{Carrier, Cluster, SOON, query, runtime};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::prelude::SessionContext;
 use datafusion_distributed::{ChannelResolver, GetWorkerInfoRequest, WorkerResolver};
@@ -69,9 +69,12 @@ impl WorkerResolver for AskingWorkers {
 }
 
 /// Workers on a runtime of their own, and a session whose resolver asks them.
-fn cluster_and_session(together: usize) -> (Runtime, Cluster, SessionContext, Arc<AtomicUsize>) {
+fn cluster_and_session(
+    carrier: Carrier,
+    together: usize,
+) -> (Runtime, Cluster, SessionContext, Arc<AtomicUsize>) {
     let workers = runtime(2);
-    let cluster = workers.block_on(Cluster::start());
+    let cluster = workers.block_on(Cluster::over(carrier));
     let asked = Arc::new(AtomicUsize::new(0));
     let resolver = AskingWorkers {
         transports: cluster.transports.clone(),
@@ -93,8 +96,8 @@ async fn check(session: SessionContext) {
 }
 
 /// Twice as many queries at once as the coordinator's runtime has threads, each waiting in callbacks.
-fn on_threads(threads: usize) {
-    let (_workers, _cluster, session, asked) = cluster_and_session(threads);
+fn on_threads(carrier: Carrier, threads: usize) {
+    let (_workers, _cluster, session, asked) = cluster_and_session(carrier, threads);
     let coordinator = runtime(threads);
     let queries: Vec<_> = (0..2 * threads)
         .map(|_| coordinator.spawn(check(session.clone())))
@@ -109,30 +112,25 @@ fn on_threads(threads: usize) {
 }
 
 /// The only thread that could do anything else is the one that waits.
-#[test]
-fn waits_on_one_worker_thread() {
-    on_threads(1);
+fn waits_on_one_worker_thread(carrier: Carrier) {
+    on_threads(carrier, 1);
 }
 
-#[test]
-fn waits_on_two_worker_threads() {
-    on_threads(2);
+fn waits_on_two_worker_threads(carrier: Carrier) {
+    on_threads(carrier, 2);
 }
 
-#[test]
-fn waits_on_four_worker_threads() {
-    on_threads(4);
+fn waits_on_four_worker_threads(carrier: Carrier) {
+    on_threads(carrier, 4);
 }
 
-#[test]
-fn waits_on_eight_worker_threads() {
-    on_threads(8);
+fn waits_on_eight_worker_threads(carrier: Carrier) {
+    on_threads(carrier, 8);
 }
 
 /// A runtime that must not be blocked on from inside, and tasks that can't move to another thread.
-#[test]
-fn waits_in_a_local_set_of_a_current_thread_runtime() {
-    let (_workers, _cluster, session, asked) = cluster_and_session(1);
+fn waits_in_a_local_set_of_a_current_thread_runtime(carrier: Carrier) {
+    let (_workers, _cluster, session, asked) = cluster_and_session(carrier, 1);
     let coordinator = Builder::new_current_thread().enable_all().build().unwrap();
     let local = LocalSet::new();
     local.block_on(&coordinator, async {
@@ -140,3 +138,11 @@ fn waits_in_a_local_set_of_a_current_thread_runtime() {
     });
     assert!(asked.load(Ordering::SeqCst) >= 3);
 }
+
+over_every_transport!(
+    waits_on_one_worker_thread,
+    waits_on_two_worker_threads,
+    waits_on_four_worker_threads,
+    waits_on_eight_worker_threads,
+    waits_in_a_local_set_of_a_current_thread_runtime,
+);

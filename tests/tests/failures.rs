@@ -11,7 +11,7 @@ mod common;
 
 use common::process::{WorkerProcess, become_worker};
 use common::{
-    Cluster, ENDLESS, SOON, Setup, WIDE, query, reserved_bytes, rows, run, session, set,
+    Carrier, Cluster, ENDLESS, SOON, Setup, WIDE, query, reserved_bytes, rows, run, session, set,
     shuffle_joins, single_node, small_windows, transports,
 };
 use datafusion::arrow::array::RecordBatch;
@@ -22,11 +22,10 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{ScalarUDF, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 use datafusion_transport_examples::workers::FixedWorkers;
-use datafusion_transport_quic::QuicConfig;
 use datafusion_transport_tests::{eventually, within};
 use futures::StreamExt;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use url::Url;
@@ -46,6 +45,29 @@ fn worker_process() {
 
 fn any_port() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
+}
+
+/// A port that swallows everything, until it is dropped: then nobody listens there.
+enum SilentPort {
+    Udp(UdpSocket),
+    Tcp(TcpListener),
+}
+
+impl SilentPort {
+    fn bind(carrier: Carrier) -> Self {
+        match carrier.is_udp() {
+            true => Self::Udp(UdpSocket::bind(any_port()).unwrap()),
+            false => Self::Tcp(TcpListener::bind(any_port()).unwrap()),
+        }
+    }
+
+    fn url(&self) -> Url {
+        let address = match self {
+            Self::Udp(socket) => socket.local_addr(),
+            Self::Tcp(listener) => listener.local_addr(),
+        };
+        format!("http://{}", address.unwrap()).parse().unwrap()
+    }
 }
 
 /// One worker that gets all tasks. Named twice: nothing is distributed to one.
@@ -113,21 +135,15 @@ fn dials(cluster: &Cluster) -> u64 {
 
 /// A worker process that is killed says nothing to anybody. Within the idle timeout the query ends with an error that names
 /// it, the other workers let go of the query, and once the worker is back on its port the next query works.
-#[test]
-fn a_killed_worker_is_an_error_within_the_idle_timeout() {
-    run(async {
+fn a_killed_worker_is_an_error_within_the_idle_timeout(carrier: Carrier) {
+    run(async move {
         let idle_timeout = Duration::from_secs(2);
         let setup = Setup {
             workers: 2,
-            quic: QuicConfig {
-                idle_timeout,
-                keep_alive_interval: Duration::from_millis(400),
-                ..QuicConfig::default()
-            },
-            ..Setup::default()
+            ..Setup::over(carrier).idle_timeout(idle_timeout)
         };
         let cluster = Cluster::with(setup).await;
-        let mut process = WorkerProcess::start(cluster.identity_dir(), any_port()).await;
+        let mut process = WorkerProcess::start(carrier, cluster.identity_dir(), any_port()).await;
         let mut urls = cluster.urls();
         urls.push(process.url.clone());
         let session = session(&cluster.transports, FixedWorkers::new(urls)).await;
@@ -155,8 +171,8 @@ fn a_killed_worker_is_an_error_within_the_idle_timeout() {
         })
         .await;
         let port = process.url.port().unwrap();
-        let back =
-            WorkerProcess::start(cluster.identity_dir(), ([127, 0, 0, 1], port).into()).await;
+        let address = ([127, 0, 0, 1], port).into();
+        let back = WorkerProcess::start(carrier, cluster.identity_dir(), address).await;
         assert_eq!(back.url, process.url);
         let result = within("the next query", SOON, rows(&session, SHUFFLE)).await;
         assert_eq!(result, rows(&single_node().await, SHUFFLE).await);
@@ -164,21 +180,12 @@ fn a_killed_worker_is_an_error_within_the_idle_timeout() {
 }
 
 /// Nobody listens on the port: an error that names the URL, well before any timeout where the system says so.
-#[test]
-fn a_wrong_port_is_an_error_that_names_the_worker() {
-    run(async {
-        let port = UdpSocket::bind(any_port())
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let url: Url = format!("http://127.0.0.1:{port}").parse().unwrap();
+fn a_wrong_port_is_an_error_that_names_the_worker(carrier: Carrier) {
+    run(async move {
+        let url = SilentPort::bind(carrier).url();
         let identity = tempfile::tempdir().unwrap();
-        let config = QuicConfig {
-            handshake_timeout: 2 * SOON,
-            ..QuicConfig::default()
-        };
-        let transports = transports(identity.path(), &config, "quic");
+        let setup = Setup::over(carrier).handshake_timeout(2 * SOON);
+        let transports = transports(identity.path(), &setup, carrier.kind());
         let session = session(&transports, alone(&url)).await;
         set(&session, "transport.connect_timeout_ms", "100000").await;
         let err = fails(&session, SHUFFLE).await.to_string();
@@ -196,19 +203,13 @@ fn a_wrong_port_is_an_error_that_names_the_worker() {
 }
 
 /// A port that swallows everything: the session's connect timeout ends the wait, and the error says which option that is.
-#[test]
-fn a_silent_port_is_an_error_within_the_connect_timeout() {
-    run(async {
-        let silent = UdpSocket::bind(any_port()).unwrap();
-        let url: Url = format!("http://{}", silent.local_addr().unwrap())
-            .parse()
-            .unwrap();
+fn a_silent_port_is_an_error_within_the_connect_timeout(carrier: Carrier) {
+    run(async move {
+        let silent = SilentPort::bind(carrier);
+        let url = silent.url();
         let identity = tempfile::tempdir().unwrap();
-        let config = QuicConfig {
-            handshake_timeout: 2 * SOON,
-            ..QuicConfig::default()
-        };
-        let transports = transports(identity.path(), &config, "quic");
+        let setup = Setup::over(carrier).handshake_timeout(2 * SOON);
+        let transports = transports(identity.path(), &setup, carrier.kind());
         let session = session(&transports, alone(&url)).await;
         set(&session, "transport.connect_timeout_ms", "500").await;
         let err = fails(&session, SHUFFLE).await.to_string();
@@ -219,12 +220,12 @@ fn a_silent_port_is_an_error_within_the_connect_timeout() {
 }
 
 /// A client that trusts another authority is refused before anything of a query is sent, and both sides say why.
-#[test]
-fn a_wrong_certificate_is_an_error_on_both_sides() {
-    run(async {
+fn a_wrong_certificate_is_an_error_on_both_sides(carrier: Carrier) {
+    run(async move {
         let (workers, clients) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let process = WorkerProcess::start(workers.path(), any_port()).await;
-        let transports = transports(clients.path(), &QuicConfig::default(), "quic");
+        let process = WorkerProcess::start(carrier, workers.path(), any_port()).await;
+        let setup = Setup::over(carrier);
+        let transports = transports(clients.path(), &setup, carrier.kind());
         let session = session(&transports, alone(&process.url)).await;
         let err = fails(&session, SHUFFLE).await.to_string();
         for words in [process.url.as_str(), "handshake failed", "certificate"] {
@@ -232,7 +233,8 @@ fn a_wrong_certificate_is_an_error_on_both_sides() {
         }
         eventually("the worker logs why", SOON, || {
             let log = process.log();
-            log.contains("QUIC handshake failed") && log.contains("certificate")
+            let protocol = if carrier.is_udp() { "QUIC" } else { "TCP" };
+            log.contains(&format!("{protocol} handshake failed")) && log.contains("certificate")
         })
         .await;
     });
@@ -246,10 +248,10 @@ fn function(name: &str, body: impl Fn() -> DataFusionError + Send + Sync + 'stat
 }
 
 /// A cluster whose workers have these functions, and a session that knows them by name.
-async fn with_functions(functions: Vec<ScalarUDF>) -> (Cluster, SessionContext) {
+async fn with_functions(carrier: Carrier, functions: Vec<ScalarUDF>) -> (Cluster, SessionContext) {
     let setup = Setup {
         worker_udfs: functions.clone(),
-        ..Setup::default()
+        ..Setup::over(carrier)
     };
     let cluster = Cluster::with(setup).await;
     let session = cluster.session().await;
@@ -261,9 +263,8 @@ async fn with_functions(functions: Vec<ScalarUDF>) -> (Cluster, SessionContext) 
 }
 
 /// A worker's error arrives as the variant that it was raised as, so that callers may act on it; and the connection lives on.
-#[test]
-fn worker_errors_arrive_as_the_same_variant() {
-    run(async {
+fn worker_errors_arrive_as_the_same_variant(carrier: Carrier) {
+    run(async move {
         let plan = || DataFusionError::Plan("no such plan".into());
         let denied = || io::Error::new(io::ErrorKind::PermissionDenied, "not yours").into();
         let nested = move || plan().context("inner").context("outer");
@@ -273,7 +274,7 @@ fn worker_errors_arrive_as_the_same_variant() {
             function("denied", denied),
             function("external", external),
         ];
-        let (cluster, session) = with_functions(functions).await;
+        let (cluster, session) = with_functions(carrier, functions).await;
         let expected = rows(&session, SHUFFLE).await;
         let dialled = dials(&cluster);
         type Check = fn(&DataFusionError) -> bool;
@@ -328,12 +329,11 @@ fn worker_errors_arrive_as_the_same_variant() {
 }
 
 /// A worker without memory says so in the variant that callers know, and has all of it back afterwards.
-#[test]
-fn a_worker_out_of_memory_is_resources_exhausted() {
-    run(async {
+fn a_worker_out_of_memory_is_resources_exhausted(carrier: Carrier) {
+    run(async move {
         let setup = Setup {
             worker_memory_bytes: Some(2 << 20),
-            ..Setup::default()
+            ..Setup::over(carrier)
         };
         let cluster = Cluster::with(setup).await;
         let session = cluster.session().await;
@@ -357,11 +357,10 @@ fn a_worker_out_of_memory_is_resources_exhausted() {
 
 /// A panic on a worker is an error with its message, never an end that looks clean, whether it hits the task that serves a
 /// partition or one below a shuffle; the worker goes on.
-#[test]
-fn a_panic_on_a_worker_is_an_error_with_its_message() {
-    run(async {
+fn a_panic_on_a_worker_is_an_error_with_its_message(carrier: Carrier) {
+    run(async move {
         let functions = vec![function("boom", || panic!("it broke on purpose"))];
-        let (cluster, session) = with_functions(functions).await;
+        let (cluster, session) = with_functions(carrier, functions).await;
         let expected = rows(&session, SHUFFLE).await;
         let dialled = dials(&cluster);
         for sql in [
@@ -383,10 +382,9 @@ fn a_panic_on_a_worker_is_an_error_with_its_message() {
 }
 
 /// A worker that is asked to stop finishes the query in flight, all of its rows, and tells new ones why it refuses them.
-#[test]
-fn a_worker_that_shuts_down_finishes_its_query_and_refuses_new_ones() {
-    run(async {
-        let mut cluster = Cluster::start().await;
+fn a_worker_that_shuts_down_finishes_its_query_and_refuses_new_ones(carrier: Carrier) {
+    run(async move {
+        let mut cluster = Cluster::over(carrier).await;
         let session = cluster.session().await;
         shuffle_joins(&session).await;
         small_windows(&session).await;
@@ -426,9 +424,9 @@ fn a_worker_that_shuts_down_finishes_its_query_and_refuses_new_ones() {
 }
 
 /// A query that is dropped half way is gone everywhere within seconds: a worker would compute for nobody.
-fn a_dropped_query_leaves_nothing(dynamic_task_count: &'static str) {
+fn a_dropped_query_leaves_nothing(carrier: Carrier, dynamic_task_count: &'static str) {
     run(async move {
-        let cluster = Cluster::start().await;
+        let cluster = Cluster::over(carrier).await;
         let session = cluster.session().await;
         shuffle_joins(&session).await;
         set(
@@ -447,22 +445,19 @@ fn a_dropped_query_leaves_nothing(dynamic_task_count: &'static str) {
 }
 
 /// Where the planner chose all tasks before.
-#[test]
-fn a_dropped_query_leaves_nothing_when_planned_statically() {
-    a_dropped_query_leaves_nothing("false");
+fn a_dropped_query_leaves_nothing_when_planned_statically(carrier: Carrier) {
+    a_dropped_query_leaves_nothing(carrier, "false");
 }
 
 /// Where the planner chose the tasks as the query ran.
-#[test]
-fn a_dropped_query_leaves_nothing_when_planned_dynamically() {
-    a_dropped_query_leaves_nothing("true");
+fn a_dropped_query_leaves_nothing_when_planned_dynamically(carrier: Carrier) {
+    a_dropped_query_leaves_nothing(carrier, "true");
 }
 
 /// A coordinator that closes its connections in mid-query gets an error, and the workers are free at once.
-#[test]
-fn a_coordinator_that_shuts_down_frees_its_workers() {
-    run(async {
-        let cluster = Cluster::start().await;
+fn a_coordinator_that_shuts_down_frees_its_workers(carrier: Carrier) {
+    run(async move {
+        let cluster = Cluster::over(carrier).await;
         let session = cluster.session().await;
         shuffle_joins(&session).await;
         let (mut stream, _) = begin(&session, ENDLESS).await;
@@ -472,4 +467,25 @@ fn a_coordinator_that_shuts_down_frees_its_workers() {
         drop(stream);
         assert_released(&cluster, &session).await;
     });
+}
+
+over_every_transport!(
+    a_killed_worker_is_an_error_within_the_idle_timeout,
+    a_wrong_port_is_an_error_that_names_the_worker,
+    worker_errors_arrive_as_the_same_variant,
+    a_worker_out_of_memory_is_resources_exhausted,
+    a_panic_on_a_worker_is_an_error_with_its_message,
+    a_worker_that_shuts_down_finishes_its_query_and_refuses_new_ones,
+    a_dropped_query_leaves_nothing_when_planned_statically,
+    a_dropped_query_leaves_nothing_when_planned_dynamically,
+    a_coordinator_that_shuts_down_frees_its_workers,
+);
+
+/// What `auto` does with ports like these is in `auto.rs`.
+mod one_kind {
+    use super::*;
+
+    over!(quic: Quic, a_silent_port_is_an_error_within_the_connect_timeout, a_wrong_certificate_is_an_error_on_both_sides);
+    over!(tcp: Tcp, a_silent_port_is_an_error_within_the_connect_timeout);
+    over!(tcp_tls: TcpTls, a_silent_port_is_an_error_within_the_connect_timeout, a_wrong_certificate_is_an_error_on_both_sides);
 }

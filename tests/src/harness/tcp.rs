@@ -23,21 +23,27 @@ fn config() -> TcpConfig {
     }
 }
 
-fn connector(tls: Option<ClientTls>) -> Result<Arc<dyn Connector>, TransportError> {
-    let connector = TcpConnector::new(config(), tls, &IoRuntime::shared()?)?;
+fn connector(
+    config: TcpConfig,
+    tls: Option<ClientTls>,
+) -> Result<Arc<dyn Connector>, TransportError> {
+    let connector = TcpConnector::new(config, tls, &IoRuntime::shared()?)?;
     Ok(Arc::new(connector))
 }
 
 /// TCP on loopback.
-#[derive(Default)]
 pub struct Tcp {
+    config: TcpConfig,
     tls: Option<(DevelopmentIdentity, TempDir)>,
 }
 
 impl Tcp {
     /// Without TLS.
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            config: config(),
+            tls: None,
+        }
     }
 
     /// With TLS, and a certificate that both sides share.
@@ -45,8 +51,21 @@ impl Tcp {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let identity = DevelopmentIdentity::load_or_create(dir.path(), &[]).expect("an identity");
         Self {
+            config: config(),
             tls: Some((identity, dir)),
         }
+    }
+
+    /// With a configuration of the caller's.
+    pub fn configured(mut self, config: TcpConfig) -> Self {
+        self.config = config;
+        self
+    }
+}
+
+impl Default for Tcp {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -63,7 +82,7 @@ impl Subject for Tcp {
 impl ConnectionHarness for Tcp {
     fn connector(&self) -> Result<Arc<dyn Connector>, TransportError> {
         let tls = self.tls.as_ref().map(|(identity, _)| identity.client_tls());
-        connector(tls.transpose()?)
+        connector(self.config.clone(), tls.transpose()?)
     }
 
     async fn listen(
@@ -72,7 +91,7 @@ impl ConnectionHarness for Tcp {
         io: &IoRuntime,
     ) -> Result<(Url, Box<dyn Listener>), TransportError> {
         let tls = self.tls.as_ref().map(|(identity, _)| identity.server_tls());
-        let listener = TcpListener::bind(address(at), config(), tls.transpose()?, io)?;
+        let listener = TcpListener::bind(address(at), self.config.clone(), tls.transpose()?, io)?;
         let address = listener
             .local_addr()
             .expect("a TCP listener has an address");
@@ -112,7 +131,7 @@ impl Subject for Unix {
 #[async_trait]
 impl ConnectionHarness for Unix {
     fn connector(&self) -> Result<Arc<dyn Connector>, TransportError> {
-        connector(None)
+        connector(config(), None)
     }
 
     async fn listen(

@@ -1,7 +1,10 @@
 //! What the SQL tests share: workers in this process, sessions over TPC-H tables, and what the transports count.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod carrier;
 pub mod process;
+
+pub use carrier::Carrier;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::util::pretty::pretty_format_batches;
@@ -66,8 +69,12 @@ pub fn run<T: Send + 'static>(test: impl Future<Output = T> + Send + 'static) ->
 pub struct Setup {
     /// Workers in this process.
     pub workers: usize,
+    /// What the coordinator uses by default. The workers' TCP port takes TLS alone where this is TCP with TLS.
+    pub carrier: Carrier,
     /// The settings of both sides.
     pub quic: QuicConfig,
+    /// The settings of both sides, with TLS and without.
+    pub tcp: TcpConfig,
     /// The kind that workers use where the session names none.
     pub worker_default_kind: &'static str,
     /// Each worker's memory limit.
@@ -82,12 +89,39 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             workers: 3,
+            carrier: Carrier::Quic,
             quic: QuicConfig::default(),
+            tcp: TcpConfig::default(),
             worker_default_kind: "quic",
             worker_memory_bytes: None,
             worker_udfs: vec![],
             worker_io: None,
         }
+    }
+}
+
+impl Setup {
+    /// The usual cluster over this transport.
+    pub fn over(carrier: Carrier) -> Self {
+        Self {
+            carrier,
+            worker_default_kind: carrier.kind(),
+            ..Self::default()
+        }
+    }
+
+    /// A peer that is silent for so long is lost.
+    pub fn idle_timeout(mut self, idle_timeout: Duration) -> Self {
+        (self.quic.idle_timeout, self.tcp.idle_timeout) = (idle_timeout, idle_timeout);
+        let interval = idle_timeout / 5;
+        (self.quic.keep_alive_interval, self.tcp.keep_alive_interval) = (interval, interval);
+        self
+    }
+
+    /// Handshakes take so long before they fail by themselves.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        (self.quic.handshake_timeout, self.tcp.handshake_timeout) = (timeout, timeout);
+        self
     }
 }
 
@@ -119,6 +153,11 @@ impl Cluster {
         Self::with(Setup::default()).await
     }
 
+    /// The usual three workers and a coordinator that reaches them over this transport.
+    pub async fn over(carrier: Carrier) -> Self {
+        Self::with(Setup::over(carrier)).await
+    }
+
     /// Workers on the runtime of the caller.
     pub async fn with(setup: Setup) -> Self {
         let identity = tempfile::tempdir().unwrap();
@@ -127,7 +166,7 @@ impl Cluster {
             workers.push(TestWorker::start(identity.path(), &setup).await);
         }
         Self {
-            transports: transports(identity.path(), &setup.quic, "quic"),
+            transports: transports(identity.path(), &setup, setup.carrier.kind()),
             workers,
             identity,
         }
@@ -184,7 +223,7 @@ impl Cluster {
 impl TestWorker {
     /// Serves a worker on the runtime of the caller, with the certificate in `identity`.
     pub async fn start(identity: &Path, setup: &Setup) -> Self {
-        let transports = transports(identity, &setup.quic, setup.worker_default_kind);
+        let transports = transports(identity, setup, setup.worker_default_kind);
         let memory: Arc<dyn MemoryPool> = match setup.worker_memory_bytes {
             Some(bytes) => Arc::new(GreedyMemoryPool::new(bytes)),
             None => Arc::new(UnboundedMemoryPool::default()),
@@ -205,7 +244,7 @@ impl TestWorker {
             .with_version("test");
         let io = setup.worker_io.clone();
         let io = io.unwrap_or_else(|| IoRuntime::shared().unwrap());
-        let (quic, tcp, http2) = bind(identity, &setup.quic, &io);
+        let (quic, tcp, http2) = bind(identity, setup, &io);
         let url = format!("http://{}", quic.local_addr()).parse().unwrap();
         let service = worker.worker().into_worker_server();
         let grpc = async move {
@@ -231,33 +270,35 @@ impl TestWorker {
 /// The same port number on TCP and UDP, chosen by the system.
 fn bind(
     identity: &Path,
-    config: &QuicConfig,
+    setup: &Setup,
     io: &IoRuntime,
 ) -> (QuicListener, TcpListener, Http2Connections) {
     let tls = DevelopmentIdentity::load_or_create(identity, &[]).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     loop {
-        let shared = TcpListener::bind_shared(any, TcpConfig::default(), None, io);
+        let tcp_tls = (setup.carrier == Carrier::TcpTls).then(|| tls.server_tls().unwrap());
+        let shared = TcpListener::bind_shared(any, setup.tcp.clone(), tcp_tls, io);
         let (tcp, http2) = shared.unwrap();
         let addr = tcp.local_addr().unwrap();
         let tls = tls.server_tls().unwrap();
         // A port that is free on TCP may be taken on UDP.
-        if let Ok(quic) = QuicListener::bind(addr, config.clone(), tls, io) {
+        if let Ok(quic) = QuicListener::bind(addr, setup.quic.clone(), tls, io) {
             return (quic, tcp, http2);
         }
     }
 }
 
-/// QUIC with the certificate in `identity`, TCP without, gRPC, and auto.
-pub fn transports(identity: &Path, config: &QuicConfig, default_kind: &str) -> Transports {
+/// QUIC and TCP with the certificate in `identity`, TCP without, gRPC, and auto.
+pub fn transports(identity: &Path, setup: &Setup, default_kind: &str) -> Transports {
     let io = IoRuntime::shared().unwrap();
     let tls = DevelopmentIdentity::load_or_create(identity, &[]).unwrap();
     let tls = tls.client_tls().unwrap();
-    let quic = QuicConnector::new(config.clone(), tls, &io).unwrap();
-    let tcp = TcpConnector::new(TcpConfig::default(), None, &io).unwrap();
+    let tcp = |tls| Arc::new(TcpConnector::new(setup.tcp.clone(), tls, &io).unwrap());
+    let quic = QuicConnector::new(setup.quic.clone(), tls.clone(), &io).unwrap();
     Transports::builder()
         .connector("quic", Arc::new(quic))
-        .connector("tcp", Arc::new(tcp))
+        .connector("tcp", tcp(None))
+        .connector("tcp-tls", tcp(Some(tls)))
         .grpc()
         .auto()
         .default_kind(default_kind)

@@ -21,7 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use url::Url;
 
-use super::SOON;
+use super::{Carrier, SOON};
 
 /// The child's arguments, one per line.
 const ARGS: &str = "TRANSPORT_TESTS_WORKER_ARGS";
@@ -35,7 +35,7 @@ pub fn become_worker() {
     program::run("info", |queries| worker::run(args, queries));
 }
 
-/// A worker process, serving QUIC. Dropping it kills it; it ends by itself where this process dies first.
+/// A worker process. Dropping it kills it; it ends by itself where this process dies first.
 pub struct WorkerProcess {
     /// Where it is.
     pub url: Url,
@@ -45,13 +45,13 @@ pub struct WorkerProcess {
 
 impl WorkerProcess {
     /// Starts a worker on `listen` and waits until it takes queries.
-    pub async fn start(identity: &Path, listen: SocketAddr) -> Self {
+    pub async fn start(carrier: Carrier, identity: &Path, listen: SocketAddr) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let ready = dir.path().join("ready");
         let args = [
             "--listen".to_owned(),
             listen.to_string(),
-            "--transports=quic".to_owned(),
+            format!("--transports={}", carrier.served()),
             "--stop-with-stdin".to_owned(),
             format!("--dev-tls={}", identity.display()),
             format!("--ready-file={}", ready.display()),
