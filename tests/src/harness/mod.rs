@@ -1,5 +1,6 @@
 //! What an implementer writes: [`ConnectionHarness`] for the lower seam, or [`ChannelHarness`] for a complete transport.
 
+pub mod auto;
 pub mod grpc;
 pub mod memory;
 pub mod quic;
@@ -122,6 +123,7 @@ macro_rules! our_transports {
                 unix: $crate::harness::tcp::Unix::new();
             }
             channels {
+                auto: $crate::harness::auto::Auto::new();
                 grpc: $crate::harness::grpc::Grpc::new();
             }
         }

@@ -13,13 +13,15 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 use http::HeaderMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
 type Batches = BoxStream<'static, Result<RecordBatch>>;
 
-/// Chooses, calls, and puts each stream into its slot. Polled by whichever partitions are.
+/// Chooses, calls, and puts each stream into its slot. Polled by whichever partitions are, and by a task of the call's own.
 type Start = Shared<BoxFuture<'static, Result<Route, Arc<DataFusionError>>>>;
 
 /// One partition of a call.
@@ -28,8 +30,10 @@ enum Slot {
     Pending,
     /// Nobody polled it since the call was made.
     Ready(Batches),
-    /// Taken, or dropped by its consumer.
-    Gone,
+    /// Its consumer has it.
+    Taken,
+    /// Its consumer is gone, which had polled it or not.
+    Dropped { polled: bool },
 }
 
 /// What the partitions of a call share.
@@ -38,6 +42,8 @@ struct Call {
     url: Url,
     slots: Arc<[Mutex<Slot>]>,
     start: Start,
+    /// Goes on with the start where those who polled it don't: the first poll of a partition starts all of them.
+    starting: OnceLock<AbortOnDropHandle<()>>,
 }
 
 /// The batches of one partition. Dropped before the call is made, it is dropped unpolled when it is; with its last partition, a
@@ -46,6 +52,7 @@ pub(super) struct AutoStream {
     call: Arc<Call>,
     /// Its slot.
     partition: usize,
+    polled: bool,
     state: State,
 }
 
@@ -77,10 +84,7 @@ pub(super) fn execute_task(
             let streams = channel.execute_task(headers, request, metrics, &ctx).await;
             let streams = streams.inspect_err(|err| auto.call_failed(&url, route, err))?;
             for (slot, stream) in slots.iter().zip(streams) {
-                let mut slot = lock(slot);
-                if matches!(*slot, Slot::Pending) {
-                    *slot = Slot::Ready(stream);
-                }
+                put(slot, stream);
             }
             Ok(route)
         }
@@ -93,13 +97,38 @@ pub(super) fn execute_task(
             .map(|started: Result<_>| started.map_err(Arc::new))
             .boxed()
             .shared(),
+        starting: OnceLock::new(),
     });
     let stream = |partition| AutoStream {
         state: State::Waiting(call.start.clone()),
         call: Arc::clone(&call),
         partition,
+        polled: false,
     };
     (0..count).map(stream).collect()
+}
+
+/// Gives a partition its stream. One that was polled, and dropped since, is polled once for it, which starts its siblings.
+fn put(slot: &Mutex<Slot>, mut stream: Batches) {
+    let mut slot = lock(slot);
+    match *slot {
+        Slot::Pending => *slot = Slot::Ready(stream),
+        Slot::Dropped { polled: true } => drop(stream.next().now_or_never()),
+        Slot::Ready(_) | Slot::Taken | Slot::Dropped { polled: false } => {}
+    }
+}
+
+impl Call {
+    fn poll_start(&self, start: &mut Start, cx: &mut Context<'_>) -> Poll<Result<Route>> {
+        let poll = start.poll_unpin(cx);
+        if poll.is_pending()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let go_on = || AbortOnDropHandle::new(runtime.spawn(self.start.clone().map(drop)));
+            self.starting.get_or_init(go_on);
+        }
+        poll.map_err(DataFusionError::Shared)
+    }
 }
 
 impl AutoStream {
@@ -107,7 +136,8 @@ impl AutoStream {
         loop {
             match &mut self.state {
                 State::Waiting(start) => {
-                    let route = ready!(start.poll_unpin(cx)).map_err(DataFusionError::Shared)?;
+                    self.polled = true;
+                    let route = ready!(self.call.poll_start(start, cx))?;
                     let batches = self.take_slot().ok_or_else(|| {
                         internal_datafusion_err!("the transport gave no stream for a partition")
                     })?;
@@ -125,12 +155,17 @@ impl AutoStream {
         }
     }
 
-    /// The stream, where the call was made. Nobody gets one after this.
+    /// The stream, where the call was made.
     fn take_slot(&self) -> Option<Batches> {
+        self.leave(Slot::Taken)
+    }
+
+    /// Leaves the slot like this, for good.
+    fn leave(&self, left: Slot) -> Option<Batches> {
         let mut slot = lock(self.call.slots.get(self.partition)?);
-        match std::mem::replace(&mut *slot, Slot::Gone) {
+        match std::mem::replace(&mut *slot, left) {
             Slot::Ready(batches) => Some(batches),
-            Slot::Pending | Slot::Gone => None,
+            Slot::Pending | Slot::Taken | Slot::Dropped { .. } => None,
         }
     }
 }
@@ -149,7 +184,9 @@ impl Stream for AutoStream {
 
 impl Drop for AutoStream {
     fn drop(&mut self) {
-        drop(self.take_slot());
+        drop(self.leave(Slot::Dropped {
+            polled: self.polled,
+        }));
     }
 }
 

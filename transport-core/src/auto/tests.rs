@@ -17,7 +17,7 @@ use datafusion_distributed::{
     SetPlanRequest, TaskKey, WorkerChannel,
 };
 use futures::future::join_all;
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use http::HeaderMap;
 use link::{Link, Mode};
 use std::sync::atomic::Ordering;
@@ -374,6 +374,21 @@ async fn a_partition_dropped_before_the_call_is_released_with_it() {
     let rest = join_all(streams.into_iter().map(StreamExt::collect::<Vec<_>>));
     let rest = timeout(LIMIT, rest).await.unwrap();
     assert_eq!(rest.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+}
+
+/// The first poll of one partition starts them all, also where nobody polls it until the choice is made.
+#[tokio::test]
+async fn a_poll_starts_all_partitions_although_it_is_given_up_while_kinds_are_tried() {
+    let fixture = Fixture::patient();
+    let _plan = fixture.set_plan("tcp", 1).await.unwrap();
+    let mut streams = fixture.execute("auto", 1, 3).await;
+    fixture.quic.set(Mode::Silent);
+    assert!(streams[0].next().now_or_never().is_none());
+    eventually("dialled", async || fixture.quic.dials() == 1).await;
+    drop(streams.remove(0));
+    fixture.quic.set(Mode::Works);
+    eventually("executed", async || fixture.worker.executed() == [0, 1, 2]).await;
+    drop(streams);
 }
 
 /// A query's streams may go different ways: its coordinator channel was opened while another kind was the best.
