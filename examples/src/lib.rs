@@ -16,6 +16,8 @@
 pub mod cluster;
 pub mod compare;
 pub mod execution;
+#[cfg(target_os = "linux")]
+pub mod fifo;
 mod grpc_client;
 mod grpc_server;
 pub mod kind;
@@ -30,6 +32,7 @@ pub mod query;
 mod scratch;
 pub mod session;
 mod show;
+pub mod sql_engine;
 pub mod tables;
 pub mod tls;
 pub mod tpch;

@@ -51,7 +51,8 @@ pub(crate) async fn connect(
     }
 }
 
-async fn greet<S>(stream: &mut S, ours: Limits) -> Result<Limits, Failure>
+/// The connector's side, on a stream that is ready for it.
+pub(crate) async fn greet<S>(stream: &mut S, ours: Limits) -> Result<Limits, Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

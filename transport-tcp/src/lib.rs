@@ -30,6 +30,7 @@
 //! | `connector`, `target` | URL → address → connection |
 //! | `listener`, `admission` | port or Unix socket → connections; bounded handshakes |
 //! | `arrival`, `http2` | what a connection turns out to be: this protocol, or gRPC on a shared port |
+//! | `multiplexer` | connections over byte streams of any other kind |
 //! | `handshake`, `error` | TLS and the preambles, and what they fail of in words |
 //! | `connection`, `link` | opens and accepts streams, closes; what its parts share |
 //! | `send_stream`, `recv_stream` | bytes in, bytes out |
@@ -62,6 +63,7 @@ mod http2;
 mod link;
 mod listener;
 mod liveness;
+mod multiplexer;
 mod mux;
 mod reader;
 mod recv_stream;
@@ -76,4 +78,5 @@ pub use connector::TcpConnector;
 pub use datafusion_transport_core::tls::{ClientTls, DevelopmentIdentity, ServerTls};
 pub use http2::{Http2Connections, Http2Stream};
 pub use listener::TcpListener;
+pub use multiplexer::Multiplexer;
 pub use tls::ALPN;

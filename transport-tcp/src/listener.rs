@@ -231,20 +231,7 @@ impl Listener for TcpListener {
         self.remove_socket();
         self.accepted.close();
         while self.accepted.try_recv().is_ok() {}
-        self.made.close_all(SHUTDOWN);
-        self.made.drivers.close();
-        // On the I/O runtime, because a timeout needs one. Each driver ends by itself within about its close timeout.
-        let made = Arc::clone(&self.made);
-        let limit = 2 * self.config.close_timeout;
-        let told = self.io.handle().spawn(async move {
-            if tokio::time::timeout(limit, made.drivers.wait())
-                .await
-                .is_err()
-            {
-                tracing::debug!("some peers did not confirm that their connection is closed");
-            }
-        });
-        let _ = AbortOnDropHandle::new(told).await;
+        self.made.close(SHUTDOWN, &self.config, &self.io).await;
     }
 }
 
@@ -261,6 +248,23 @@ impl Made {
             links.retain(|link| link.strong_count() > 0);
         }
         links.push(connection.link());
+    }
+
+    /// Closes all, and waits until the peers can have been told. Each driver ends by itself within about its close timeout.
+    pub(crate) async fn close(self: &Arc<Self>, reason: &str, config: &TcpConfig, io: &IoRuntime) {
+        self.close_all(reason);
+        self.drivers.close();
+        // On the I/O runtime, because a timeout needs one.
+        let (made, limit) = (Arc::clone(self), 2 * config.close_timeout);
+        let told = io.handle().spawn(async move {
+            if tokio::time::timeout(limit, made.drivers.wait())
+                .await
+                .is_err()
+            {
+                tracing::debug!("some peers did not confirm that their connection is closed");
+            }
+        });
+        let _ = AbortOnDropHandle::new(told).await;
     }
 
     fn close_all(&self, reason: &str) {
