@@ -18,6 +18,9 @@ const MERGED_BYTES: usize = 64 * 1024;
 /// B-8: and up to the engine's usual batch.
 const MERGED_ROWS: usize = 8192;
 
+/// B-8: larger ones are left alone: to copy them costs as much as to send them apart.
+const SMALL_BYTES: usize = 16 * 1024;
+
 /// A source that took longer for its last batch computes it: asking for the next one would hold up those that are there.
 const READY_WITHIN: Duration = Duration::from_micros(20);
 
@@ -109,7 +112,7 @@ impl Batches {
 }
 
 fn is_small(rows: usize, bytes: usize) -> bool {
-    rows <= MERGED_ROWS / 2 && bytes <= MERGED_BYTES / 2
+    rows <= MERGED_ROWS / 2 && bytes <= SMALL_BYTES
 }
 
 fn fits(batch: &RecordBatch, rows: usize, bytes: usize) -> bool {

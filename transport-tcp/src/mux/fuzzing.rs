@@ -204,6 +204,7 @@ impl Victim {
     }
 
     /// The connection ends, and with it all that it held.
+    #[allow(clippy::panic)]
     fn wind_down(mut self) {
         let wakes = &mut Wakes::default();
         self.state.close(None, wakes);
@@ -217,6 +218,16 @@ impl Victim {
             }
         }
         self.state.assert_invariants();
+        // The writer still sends what was finished before the close, and then it ends.
+        let cx = &mut Context::from_waker(Waker::noop());
+        loop {
+            self.out.clear();
+            match self.state.poll_fill(cx, &mut self.out, usize::MAX, wakes) {
+                Poll::Ready(true) => self.state.assert_invariants(),
+                Poll::Ready(false) => break,
+                Poll::Pending => panic!("a closed connection has nothing to send and no end"),
+            }
+        }
         assert!(self.state.streams.is_empty(), "a stream outlives its users");
         assert_eq!(0, self.state.queued_bytes);
     }

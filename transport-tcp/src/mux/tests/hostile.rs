@@ -54,3 +54,9 @@ proptest! {
         hostile_peer(&bytes);
     }
 }
+
+/// A stream that was finished and not announced yet when its connection was closed: the writer ends it.
+#[test]
+fn streams_that_were_finished_before_a_close_are_ended() {
+    hostile_peer(b"\x0aCC\x0aCC\x04/\x09\xff\xffk\x0a/");
+}
