@@ -218,6 +218,10 @@ impl State {
         for id in self.backlog.drain(..) {
             self.streams.remove(&id);
         }
+        // Those whose user left before, and whose last word will not be said.
+        for id in self.streams.keys().copied().collect::<Vec<_>>() {
+            self.settle(id, wakes);
+        }
         wakes.add(&mut self.acceptor);
         wakes.add(&mut self.writer);
     }

@@ -60,3 +60,9 @@ proptest! {
 fn streams_that_were_finished_before_a_close_are_ended() {
     hostile_peer(b"\x0aCC\x0aCC\x04/\x09\xff\xffk\x0a/");
 }
+
+/// A stream whose user had left it, and whose reset was not sent yet when its connection was closed, goes with the close.
+#[test]
+fn streams_that_were_left_before_a_close_are_forgotten() {
+    hostile_peer(b"\xbe\x01\x00\xfe\xff\x8a\x8a\x1b\x2a\x3a\x8a\x2a\x2d\x77\x23");
+}
