@@ -3,10 +3,10 @@
 use crate::case::Subject;
 use crate::harness::quic::Quic;
 use crate::harness::tcp::Tcp;
-use crate::harness::{ChannelHarness, ConnectionHarness, Served, ServedService, Service, served};
+use crate::harness::{ChannelHarness, ConnectionHarness, Served, Service, served};
 use async_trait::async_trait;
 use datafusion_transport_core::connection::Listener;
-use datafusion_transport_core::{AutoOptions, IoRuntime, Server, TransportError, Transports};
+use datafusion_transport_core::{AutoOptions, IoRuntime, TransportError, Transports};
 use std::time::Duration;
 use url::Url;
 
@@ -76,13 +76,6 @@ impl ChannelHarness for Auto {
     ) -> Result<Box<dyn Served>, TransportError> {
         let io = io.cloned().map_or_else(IoRuntime::shared, Ok)?;
         let (url, listeners) = self.listen(at, &io).await?;
-        let builder = match service {
-            Service::Worker(worker) => Server::builder(worker),
-            Service::Other(service) => Server::builder(ServedService(service)),
-        };
-        let server = listeners
-            .into_iter()
-            .fold(builder, |server, listener| server.listener(listener));
-        Ok(served::by(url, server.io_runtime(io).start()?))
+        served::start(service, listeners, url, io)
     }
 }

@@ -13,7 +13,7 @@ use crate::case::Subject;
 use async_trait::async_trait;
 use datafusion_transport_core::connection::{Connector, Listener};
 use datafusion_transport_core::{
-    IoRuntime, Server, TransportError, Transports, WiredWorker, WorkerService,
+    IoRuntime, TransportError, Transports, WiredWorker, WorkerService,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -93,12 +93,7 @@ impl<H: ConnectionHarness> ChannelHarness for H {
     ) -> Result<Box<dyn Served>, TransportError> {
         let io = io.cloned().map_or_else(IoRuntime::shared, Ok)?;
         let (url, listener) = self.listen(at, &io).await?;
-        let builder = match service {
-            Service::Worker(worker) => Server::builder(worker),
-            Service::Other(service) => Server::builder(ServedService(service)),
-        };
-        let server = builder.listener(listener).io_runtime(io).start()?;
-        Ok(served::by(url, server))
+        served::start(service, [listener], url, io)
     }
 }
 

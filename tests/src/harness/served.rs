@@ -1,12 +1,17 @@
 //! [`Served`]: a worker that runs, as cases see it.
 
+use crate::harness::Service;
 use async_trait::async_trait;
 use datafusion::common::Result;
 use datafusion_distributed::{
     CoordinatorToWorkerMsg, ExecuteTaskRequest, GetWorkerInfoResponse, SetPlanRequest,
     WorkerToCoordinatorMsg,
 };
-use datafusion_transport_core::{ServerHandle, ServerStats, TaskOutput, WorkerService};
+use datafusion_transport_core::connection::Listener;
+use datafusion_transport_core::{
+    IoRuntime, Server, ServerBuilder, ServerHandle, ServerStats, TaskOutput, TransportError,
+    WorkerService,
+};
 use futures::stream::BoxStream;
 use http::HeaderMap;
 use std::sync::Arc;
@@ -34,9 +39,20 @@ pub trait Served: Send + Sync {
     }
 }
 
-/// What the generic server serves.
-pub(super) fn by(url: Url, server: ServerHandle) -> Box<dyn Served> {
-    Box::new(Generic { url, server })
+/// Serves by the generic server.
+pub(super) fn start(
+    service: Service,
+    listeners: impl IntoIterator<Item = Box<dyn Listener>>,
+    url: Url,
+    io: IoRuntime,
+) -> Result<Box<dyn Served>, TransportError> {
+    let builder = match service {
+        Service::Worker(worker) => Server::builder(worker),
+        Service::Other(service) => Server::builder(ServedService(service)),
+    };
+    let builder = listeners.into_iter().fold(builder, ServerBuilder::listener);
+    let server = builder.io_runtime(io).start()?;
+    Ok(Box::new(Generic { url, server }))
 }
 
 struct Generic {
