@@ -215,8 +215,10 @@ impl State {
             wakes.add(&mut stream.recv.waker);
         }
         // Nobody can accept them any more.
-        for id in self.backlog.drain(..) {
-            self.streams.remove(&id);
+        for id in std::mem::take(&mut self.backlog) {
+            if let Some(stream) = self.streams.remove(&id) {
+                self.leave_queues(id, &stream);
+            }
         }
         // Those whose user left before, and whose last word will not be said.
         for id in self.streams.keys().copied().collect::<Vec<_>>() {

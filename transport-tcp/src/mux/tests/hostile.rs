@@ -66,3 +66,9 @@ fn streams_that_were_finished_before_a_close_are_ended() {
 fn streams_that_were_left_before_a_close_are_forgotten() {
     hostile_peer(b"\xbe\x01\x00\xfe\xff\x8a\x8a\x1b\x2a\x3a\x8a\x2a\x2d\x77\x23");
 }
+
+/// A stream that nobody accepted before a close is in no queue after it.
+#[test]
+fn streams_that_were_not_accepted_before_a_close_are_forgotten() {
+    hostile_peer(b"\x9a\x01\x7b\x7b\x7b\x01\x00\x00\x00\x01\xf6\x00\x00\x00\x8e");
+}
