@@ -72,6 +72,8 @@ pub enum Symptom {
     Fails(&'static str),
     /// A matter of luck: of this many runs, at least one fails with a message that contains this, and no run fails otherwise.
     Sometimes(u32, &'static str),
+    /// A race too rare to wait for: the one run may pass, or fail with a message that contains this.
+    Rarely(&'static str),
 }
 
 /// How long nothing may arrive before a case counts as hanging: far above any wait of a case that has one.
@@ -187,15 +189,18 @@ impl<H: Subject + ?Sized> Case<H> {
     fn confirm(&self, harness: &Arc<H>, known: &Shortcoming) -> Verdict {
         let (runs, stall) = match known.symptom {
             Symptom::Sometimes(runs, _) => (runs, self.limit),
-            Symptom::Fails(_) => (1, self.limit),
+            Symptom::Fails(_) | Symptom::Rarely(_) => (1, self.limit),
             Symptom::Hangs => (1, STALL),
         };
         for _ in 0..runs {
             let outcome = self.run_once(harness, stall);
             match (&outcome, known.symptom) {
                 (Outcome::Hung, Symptom::Hangs) => {}
-                (Outcome::Failed(message), Symptom::Fails(text) | Symptom::Sometimes(_, text))
-                    if message.contains(text) => {}
+                (
+                    Outcome::Failed(message),
+                    Symptom::Fails(text) | Symptom::Sometimes(_, text) | Symptom::Rarely(text),
+                ) if message.contains(text) => {}
+                (Outcome::Passed, Symptom::Rarely(_)) => {}
                 (Outcome::Passed, Symptom::Sometimes(..)) => continue,
                 (Outcome::Passed, _) => break,
                 _ => {
@@ -366,13 +371,16 @@ mod tests {
         let wrong = |_| async { panic!("three rows") }.boxed();
         assert_eq!(verdict(wrong, Symptom::Fails("three")), known);
         assert_eq!(verdict(wrong, Symptom::Sometimes(2, "three")), known);
+        assert_eq!(verdict(wrong, Symptom::Rarely("three")), known);
         let is_failure = |verdict, text| match verdict {
             Verdict::Fail(message) => assert!(message.contains(text), "{message}"),
             other => panic!("{other:?}"),
         };
         is_failure(verdict(wrong, Symptom::Fails("four")), "three rows");
         is_failure(verdict(wrong, hangs), "three rows");
+        is_failure(verdict(wrong, Symptom::Rarely("four")), "three rows");
         let fine = |_| async {}.boxed();
+        assert_eq!(verdict(fine, Symptom::Rarely("three")), known);
         is_failure(verdict(fine, hangs), "no shortcoming any more");
         is_failure(verdict(fine, Symptom::Sometimes(3, "x")), "no shortcoming");
     }

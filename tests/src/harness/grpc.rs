@@ -236,6 +236,11 @@ const SHORTCOMINGS: &[(&str, Symptom, &str)] = &[
         NO_NAME,
     ),
     (
+        "losses::a_worker_that_came_back_is_reached",
+        Symptom::Rarely("operation was canceled"),
+        STALE_CONNECTION,
+    ),
+    (
         "losses::a_silent_worker_is_an_error",
         Symptom::Fails("not within 15s: an error"),
         NO_KEEP_ALIVE,
@@ -296,6 +301,7 @@ const SHARED_BUDGET: &str =
 const FAILS_TOGETHER: &str =
     "an error ends the HTTP/2 stream that all partitions of the call share";
 const NO_NAME: &str = "the error of a broken HTTP/2 stream names no worker";
+const STALE_CONNECTION: &str = "a call made just after a connection broke can still be given to it, and fails";
 const METRICS_WAIT: &str = "a task that was not executed when the query ended sends no metrics, for which EXPLAIN ANALYZE waits for ever";
 const NO_KEEP_ALIVE: &str =
     "nothing is sent on an idle connection, so a silent peer is never noticed";
