@@ -4,8 +4,9 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use datafusion_transport_benches::cluster::{self, Queries};
 use datafusion_transport_benches::rounds::{self, Runner, Set};
-use datafusion_transport_benches::samples::Samples;
+use datafusion_transport_benches::samples::{Samples, default_dir};
 use datafusion_transport_benches::subject;
+use datafusion_transport_benches::timeline::Timeline;
 use datafusion_transport_benches::waiting::{NewConnection, Siblings, WarmCall};
 use datafusion_transport_tests::ChannelHarness;
 use std::sync::Arc;
@@ -95,6 +96,15 @@ fn latency(c: &mut Criterion) {
         };
         vec![start(true), start(false)]
     });
+
+    if rounds::is_chosen("stalled sibling") && set != Set::Smoke {
+        let subjects = subject::references().into_iter().take(1);
+        let subjects = subjects.chain(subject::ours().into_iter().take(2));
+        let taken: Vec<_> = subjects
+            .map(|harness| runtime.block_on(Timeline::take(harness)))
+            .collect();
+        Timeline::save(&taken, &default_dir()).expect("a place for the time lines");
+    }
 
     let data = tempfile::tempdir().expect("a temporary directory");
     runtime

@@ -119,7 +119,10 @@ mod tests {
         let scenarios = counts.map(|(streams, messages)| {
             let bytes = messages * 5000 + streams * streams;
             let wall_s = streams as f64 * 30e-6 + messages as f64 * 4e-6 + bytes as f64 * 0.25e-9;
-            let sample = Sample { wall_s, cpu_s: 0.0 };
+            let sample = Sample {
+                wall_s,
+                ..Sample::default()
+            };
             let series = vec![Series {
                 subject: "it".into(),
                 samples: vec![sample],

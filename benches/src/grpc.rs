@@ -11,7 +11,7 @@ use datafusion_distributed::{ChannelResolver, WorkerChannel};
 use datafusion_transport_core::error::ErrorKind;
 use datafusion_transport_core::tls::DevelopmentIdentity;
 use datafusion_transport_core::{GrpcStream, IoRuntime, TransportError, Transports};
-use datafusion_transport_tests::harness::address;
+use datafusion_transport_tests::harness::{address, identity};
 use datafusion_transport_tests::{ChannelHarness, Served, Service, Subject};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, stream};
@@ -60,11 +60,7 @@ pub struct Grpc {
 impl Grpc {
     /// A worker and its clients in this shape.
     pub fn new(name: &'static str, windows: Windows, security: Security) -> Self {
-        let tls = (security == Security::Tls).then(|| {
-            let dir = tempfile::tempdir().expect("a temporary directory");
-            let identity = DevelopmentIdentity::load_or_create(dir.path(), &[]);
-            (identity.expect("an identity"), dir)
-        });
+        let tls = (security == Security::Tls).then(identity);
         Self { name, windows, tls }
     }
 }

@@ -6,8 +6,12 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod copies;
 pub mod fit;
 pub mod grpc;
+pub mod impaired;
+pub mod memory;
+pub mod pipe;
 pub mod plot;
 pub mod report;
 pub mod rounds;
@@ -15,5 +19,6 @@ pub mod samples;
 pub mod scenario;
 pub mod subject;
 pub mod targets;
+pub mod timeline;
 pub mod transfer;
 pub mod waiting;

@@ -66,14 +66,14 @@ impl Report {
                     format!("{:.2} … {:.2}", ratio.low, ratio.high),
                 )
             });
+            let compared = match target.references.as_slice() {
+                [] => target.subject.to_owned(),
+                references => format!("{} : {}", target.subject, references.join(" or ")),
+            };
             let _ = writeln!(
                 out,
-                "| {} | {} | {} : {} | {sign} {} | {measured} | {quartiles} | {verdict} |",
-                target.scenario,
-                target.figure,
-                target.subject,
-                target.references.join(" or "),
-                target.bound,
+                "| {} | {} | {compared} | {sign} {} | {measured} | {quartiles} | {verdict} |",
+                target.scenario, target.figure, target.bound,
             );
         }
     }
@@ -145,6 +145,7 @@ struct Line<'a> {
     cpu_s_per_gib: f64,
     wall: Option<Ratio>,
     p99_s: f64,
+    peak_bytes: u64,
     rounds: usize,
 }
 
@@ -152,12 +153,15 @@ impl<'a> Line<'a> {
     fn new(samples: &Samples, series: &'a Series) -> Self {
         let gib = samples.bytes as f64 / (1u64 << 30) as f64;
         let walls: Vec<_> = series.samples.iter().map(|sample| sample.wall_s).collect();
+        let peaks = series.samples.iter();
+        let peaks = peaks.map(|sample| sample.peak_bytes as f64).collect();
         let cpus = series.samples.iter().map(|sample| sample.cpu_s).collect();
         Self {
             subject: &series.subject,
             gib_per_s: gib / quantile(walls.clone(), 0.5).max(f64::MIN_POSITIVE),
             cpu_s_per_gib: quantile(cpus, 0.5) / gib.max(f64::MIN_POSITIVE),
             p99_s: quantile(walls.clone(), 0.99),
+            peak_bytes: quantile(peaks, 0.5) as u64,
             rounds: walls.len(),
             wall: spread(walls),
         }
@@ -171,11 +175,29 @@ impl<'a> Line<'a> {
             "p99_s": self.p99_s,
             "gib_per_s": self.gib_per_s,
             "cpu_s_per_gib": self.cpu_s_per_gib,
+            "peak_bytes": self.peak_bytes,
         })
     }
 }
 
+fn memory_table(samples: &Samples, out: &mut String) {
+    let (name, streams) = (&samples.scenario, samples.streams.max(1));
+    let _ = writeln!(
+        out,
+        "\n**{name}**, memory\n\n| transport | MiB | KiB per partition |\n|---|---|---|"
+    );
+    for series in &samples.series {
+        let line = Line::new(samples, series);
+        let (mib, kib) = (line.peak_bytes >> 20, line.peak_bytes / streams / 1024);
+        let _ = writeln!(out, "| {} | {mib} | {kib} |", line.subject);
+    }
+}
+
 fn scenario_table(samples: &Samples, out: &mut String) {
+    let all = || samples.series.iter().flat_map(|series| &series.samples);
+    if all().any(|sample| sample.peak_bytes > 0) {
+        return memory_table(samples, out);
+    }
     let moves = samples.bytes > 0;
     let _ = writeln!(out, "\n**{}**\n", samples.scenario);
     let _ = match moves {

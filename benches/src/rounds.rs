@@ -38,6 +38,7 @@ impl Stopwatch {
         Sample {
             wall_s: self.wall.elapsed().as_secs_f64(),
             cpu_s: self.cpu.elapsed().as_secs_f64(),
+            peak_bytes: 0,
         }
     }
 }

@@ -12,6 +12,9 @@ pub struct Sample {
     pub wall_s: f64,
     /// CPU time of the whole process in that time, in seconds: both ends, and the kernel's work for them.
     pub cpu_s: f64,
+    /// Most memory that the process held beyond what it held before, in bytes; 0 where that was not measured.
+    #[serde(default)]
+    pub peak_bytes: u64,
 }
 
 /// All rounds of one subject.

@@ -1,7 +1,7 @@
 //! [`targets`]: what the measurements must come to, and [`judge`], whether they do.
 //!
-//! Every figure is a ratio of two subjects that were measured in the same rounds. Where there are two references, the
-//! better one of each round counts.
+//! Every figure but memory is a ratio of two subjects that were measured in the same rounds. Where there are two references,
+//! the better one of each round counts.
 
 use crate::samples::{Sample, Samples, Series};
 use crate::subject::{GRPC, GRPC_TLS, GRPC_TUNED, SOCKET_COPY};
@@ -20,6 +20,8 @@ pub enum Figure {
     Median,
     /// How many times as long, for 99 of 100 samples.
     P99,
+    /// KiB of memory for each stream: no ratio.
+    Memory,
 }
 
 impl fmt::Display for Figure {
@@ -29,6 +31,7 @@ impl fmt::Display for Figure {
             Self::Cpu => "CPU time",
             Self::Median => "time, p50",
             Self::P99 => "time, p99",
+            Self::Memory => "KiB per partition",
         })
     }
 }
@@ -52,14 +55,14 @@ impl Target {
     fn is_met_by(&self, ratio: f64) -> bool {
         match self.figure {
             Figure::Throughput => ratio >= self.bound,
-            Figure::Cpu | Figure::Median | Figure::P99 => ratio <= self.bound,
+            Figure::Cpu | Figure::Median | Figure::P99 | Figure::Memory => ratio <= self.bound,
         }
     }
 }
 
 /// The table.
 pub fn targets() -> Vec<Target> {
-    use Figure::{Cpu, Median, P99, Throughput};
+    use Figure::{Cpu, Median, Memory, P99, Throughput};
     let plain: &[&str] = &[GRPC, GRPC_TUNED];
     let tls: &[&str] = &[GRPC_TLS];
     let copy: &[&str] = &[SOCKET_COPY];
@@ -96,6 +99,8 @@ pub fn targets() -> Vec<Target> {
         target("tiny queries", Throughput, "quic", plain, 1.5),
         target("concurrent queries", Throughput, "tcp", plain, 1.5),
         target("concurrent queries", Throughput, "quic", plain, 1.5),
+        target("open partitions", Memory, "tcp", &[], 64.0),
+        target("open partitions", Memory, "quic", &[], 64.0),
     ];
     for subject in ["tcp", "quic"] {
         let alone = alone(subject);
@@ -164,13 +169,18 @@ pub fn judge(target: &Target, all: &[Samples]) -> (Option<Ratio>, Verdict) {
 
 fn ratio(target: &Target, samples: &Samples) -> Option<Ratio> {
     let subject = samples.of(target.subject)?;
+    if target.figure == Figure::Memory {
+        let kib = samples.streams as f64 * 1024.0;
+        let peaks = subject.samples.iter();
+        return spread(peaks.map(|sample| sample.peak_bytes as f64 / kib).collect());
+    }
     let references: Vec<_> = target
         .references
         .iter()
         .filter_map(|name| samples.of(name))
         .collect();
     let block = match target.figure {
-        Figure::Throughput | Figure::Cpu => 1,
+        Figure::Throughput | Figure::Cpu | Figure::Memory => 1,
         Figure::Median => 10,
         Figure::P99 => 100,
     };
@@ -191,7 +201,7 @@ fn ratio(target: &Target, samples: &Samples) -> Option<Ratio> {
         let own = of(subject)?;
         Some(match target.figure {
             Figure::Throughput => best / own,
-            Figure::Cpu | Figure::Median | Figure::P99 => own / best,
+            Figure::Cpu | Figure::Median | Figure::P99 | Figure::Memory => own / best,
         })
     });
     spread(ratios.collect())
@@ -204,6 +214,13 @@ fn cost(figure: Figure, samples: &[Sample]) -> f64 {
         Figure::Throughput | Figure::Median => quantile(wall.collect(), 0.5),
         Figure::P99 => quantile(wall.collect(), 0.99),
         Figure::Cpu => quantile(samples.iter().map(|sample| sample.cpu_s).collect(), 0.5),
+        Figure::Memory => quantile(
+            samples
+                .iter()
+                .map(|sample| sample.peak_bytes as f64)
+                .collect(),
+            0.5,
+        ),
     }
 }
 
@@ -233,6 +250,7 @@ mod tests {
         let sample = |&wall_s| Sample {
             wall_s,
             cpu_s: wall_s,
+            ..Sample::default()
         };
         Series {
             subject: subject.into(),

@@ -7,6 +7,7 @@ use crate::wire::frame::{Frame, FrameAssembler, FrameHeader, FrameKind, put_fram
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Chunks are taken as the transport has them: one that holds a whole message is not copied (F-3).
@@ -21,18 +22,22 @@ pub(crate) struct FrameReader {
     assembler: FrameAssembler,
     chunk: Bytes,
     operation: &'static str,
-    peer: String,
+    peer: Arc<str>,
 }
 
 impl FrameReader {
     /// `operation` and `peer` name this stream in errors. Refuses batches.
-    pub(crate) fn new(recv: Box<dyn RecvStream>, operation: &'static str, peer: String) -> Self {
+    pub(crate) fn new(
+        recv: Box<dyn RecvStream>,
+        operation: &'static str,
+        peer: impl Into<Arc<str>>,
+    ) -> Self {
         Self {
             recv,
             assembler: FrameAssembler::new(MAX_CONTROL_BYTES),
             chunk: Bytes::new(),
             operation,
-            peer,
+            peer: peer.into(),
         }
     }
 
@@ -100,7 +105,7 @@ impl FrameReader {
 
     fn stream_error(&self, err: &StreamError) -> TransportError {
         match err {
-            StreamError::Connection(err) => err.during(self.operation, self.peer.clone()),
+            StreamError::Connection(err) => err.during(self.operation, &*self.peer),
             StreamError::Reset(StreamCode::REFUSED) => self.error(
                 ErrorKind::ShuttingDown,
                 "it takes no new calls; send them elsewhere".into(),
@@ -110,7 +115,7 @@ impl FrameReader {
     }
 
     fn error(&self, kind: ErrorKind, detail: String) -> TransportError {
-        TransportError::new(kind, self.operation, self.peer.clone(), detail)
+        TransportError::new(kind, self.operation, &*self.peer, detail)
     }
 }
 

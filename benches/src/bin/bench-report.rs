@@ -6,6 +6,7 @@ use clap::{Parser, ValueEnum};
 use datafusion_transport_benches::plot;
 use datafusion_transport_benches::report::Report;
 use datafusion_transport_benches::samples::{Samples, default_dir};
+use datafusion_transport_benches::timeline::Timeline;
 use std::path::PathBuf;
 
 /// Print what the last benchmarks measured: the targets and whether they are met, then every scenario
@@ -35,9 +36,10 @@ enum Format {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let samples = Samples::load_all(&args.samples.unwrap_or_else(default_dir))?;
+    let kept = args.samples.unwrap_or_else(default_dir);
+    let samples = Samples::load_all(&kept)?;
     if let Some(dir) = args.plots {
-        for file in plot::draw(&samples, &dir)? {
+        for file in plot::draw(&samples, &Timeline::load(&kept)?, &dir)? {
             eprintln!("drawn: {}", dir.join(file).display());
         }
     }

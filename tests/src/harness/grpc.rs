@@ -301,7 +301,8 @@ const SHARED_BUDGET: &str =
 const FAILS_TOGETHER: &str =
     "an error ends the HTTP/2 stream that all partitions of the call share";
 const NO_NAME: &str = "the error of a broken HTTP/2 stream names no worker";
-const STALE_CONNECTION: &str = "a call made just after a connection broke can still be given to it, and fails";
+const STALE_CONNECTION: &str =
+    "a call made just after a connection broke can still be given to it, and fails";
 const METRICS_WAIT: &str = "a task that was not executed when the query ended sends no metrics, for which EXPLAIN ANALYZE waits for ever";
 const NO_KEEP_ALIVE: &str =
     "nothing is sent on an idle connection, so a silent peer is never noticed";

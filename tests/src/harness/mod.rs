@@ -12,12 +12,14 @@ pub use served::{Served, ServedService};
 use crate::case::Subject;
 use async_trait::async_trait;
 use datafusion_transport_core::connection::{Connector, Listener};
+use datafusion_transport_core::tls::DevelopmentIdentity;
 use datafusion_transport_core::{
     IoRuntime, TransportError, Transports, WiredWorker, WorkerService,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use url::Url;
+use tempfile::TempDir;
+use url::{Host, Url};
 
 /// A transport that implements the lower seam ([`datafusion_transport_core::connection`]). It is a [`ChannelHarness`] too.
 #[async_trait]
@@ -97,10 +99,25 @@ impl<H: ConnectionHarness> ChannelHarness for H {
     }
 }
 
-/// Where to bind on loopback: a free port, or the one of a URL.
+/// Where to bind: a free port on loopback, or the address of a URL.
 pub fn address(at: Option<&Url>) -> SocketAddr {
     let port = at.and_then(Url::port_or_known_default).unwrap_or(0);
-    (Ipv4Addr::LOCALHOST, port).into()
+    let ip = match at.and_then(Url::host) {
+        Some(Host::Ipv4(ip)) => ip.into(),
+        Some(Host::Ipv6(ip)) => ip.into(),
+        Some(Host::Domain(_)) | None => Ipv4Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, port)
+}
+
+/// Where a worker may seem to be that is not on loopback: the certificates of [`identity`] are valid for it too.
+pub const DISTANT: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+
+/// A certificate that both sides of a harness share, and the directory that holds it.
+pub fn identity() -> (DevelopmentIdentity, TempDir) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let identity = DevelopmentIdentity::load_or_create(dir.path(), &[DISTANT.to_string()]);
+    (identity.expect("an identity"), dir)
 }
 
 /// The transports whose contract is tested and reported. A new one is one line here, and nothing anywhere else.

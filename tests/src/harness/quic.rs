@@ -1,7 +1,7 @@
 //! QUIC on loopback, with a certificate of its own.
 
 use crate::case::Subject;
-use crate::harness::{ConnectionHarness, address};
+use crate::harness::{ConnectionHarness, address, identity};
 use async_trait::async_trait;
 use datafusion_transport_core::connection::{Connector, Listener};
 use datafusion_transport_core::{IoRuntime, TransportError};
@@ -30,8 +30,7 @@ impl Quic {
 
     /// A configuration of the caller's.
     pub fn with(config: QuicConfig) -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let identity = DevelopmentIdentity::load_or_create(dir.path(), &[]).expect("an identity");
+        let (identity, dir) = identity();
         Self {
             config,
             identity,

@@ -1,7 +1,7 @@
 //! The multiplexer over TCP on loopback, with TLS and without, and over a Unix socket.
 
 use crate::case::Subject;
-use crate::harness::{ConnectionHarness, address};
+use crate::harness::{ConnectionHarness, address, identity};
 use async_trait::async_trait;
 use datafusion_transport_core::connection::{Connector, Listener};
 use datafusion_transport_core::{IoRuntime, TransportError};
@@ -48,11 +48,9 @@ impl Tcp {
 
     /// With TLS, and a certificate that both sides share.
     pub fn with_tls() -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let identity = DevelopmentIdentity::load_or_create(dir.path(), &[]).expect("an identity");
         Self {
             config: config(),
-            tls: Some((identity, dir)),
+            tls: Some(identity()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! [`ExecuteCall`]: one `execute_task`, which is one stream per partition (`docs/protocol.md`, C-5 to C-7).
 //!
-//! Nothing leaves this process before some partition of the call is polled. Then one task opens the streams of them all,
-//! each with its own request. Partitions that were dropped by then are released on the worker instead, and if all are
+//! Nothing leaves this process before some partition of the call is polled. Then the streams of them all are opened, by whoever polls as far
+//! as that needs no waiting, each with its own request. Partitions that were dropped by then are released on the worker instead, and if all are
 //! dropped unpolled, one release call stands for the whole range.
 
 use crate::client::credit::{CallMemory, Window};
@@ -77,6 +77,7 @@ impl ExecuteCall {
 
     /// Opens the partitions that somebody still wants, releases the others.
     async fn open_all(self, slots: Vec<oneshot::Sender<Opening>>) {
+        let peer: Arc<str> = self.url.as_str().into();
         let mut lease = Ok(None);
         let mut unwanted = vec![];
         for (partition, slot) in self.partitions.clone().zip(slots) {
@@ -84,7 +85,7 @@ impl ExecuteCall {
                 unwanted.push(partition);
                 continue;
             }
-            let opening = self.open(partition, &mut lease).await;
+            let opening = self.open(partition, &peer, &mut lease).await;
             if opening.is_err() {
                 unwanted.push(partition);
             }
@@ -102,6 +103,7 @@ impl ExecuteCall {
     async fn open(
         &self,
         partition: usize,
+        peer: &Arc<str>,
         chosen: &mut Result<Option<Lease>, TransportError>,
     ) -> Opening {
         let window = self.memory.window()?;
@@ -126,7 +128,7 @@ impl ExecuteCall {
             }
         };
         let mut opened = OpenPartition {
-            reader: FrameReader::new(stream.recv, "read partition from", self.url.to_string())
+            reader: FrameReader::new(stream.recv, "read partition from", Arc::clone(peer))
                 .with_batches(),
             writer: FrameWriter::new(stream.send),
             window,
@@ -162,7 +164,7 @@ impl Starter {
     pub(super) fn start(&self) {
         if let Some((call, slots)) = self.take() {
             let pool = Arc::clone(&call.pool);
-            pool.spawn(call.open_all(slots));
+            pool.begin(call.open_all(slots));
         }
     }
 

@@ -144,14 +144,35 @@ impl Pool {
 
     /// Runs a task on the I/O runtime until it ends or the pool closes.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks
+            .spawn_on(self.until_closed(task), &self.io.handle());
+    }
+
+    /// As [`spawn`](Self::spawn), but begins on the calling thread and goes on there until the task first waits: what need not
+    /// wait costs no hand-over between threads.
+    pub(crate) fn begin(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let io = self.io.handle();
+        let mut task = Box::pin(self.until_closed(task));
+        let begun = {
+            let _on = io.enter();
+            task.as_mut().now_or_never()
+        };
+        if begun.is_none() {
+            self.tasks.spawn_on(task, &io);
+        }
+    }
+
+    fn until_closed(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let closed = self.closed.clone();
-        let task = async move {
+        async move {
             tokio::select! {
                 () = closed.cancelled() => {}
                 () = task => {}
             }
-        };
-        self.tasks.spawn_on(task, &self.io.handle());
+        }
     }
 
     /// A live connection to the worker, dialled if need be.

@@ -18,19 +18,24 @@ use prost::Message;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::task::AbortOnDropHandle;
 
 /// How long a finished call waits for its peer's end of the stream. The peer has read the terminal message once it
 /// arrives, so that closing the connection afterwards loses nothing.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Reads a call and serves it to its end. Dropping the future aborts the call.
-pub(super) async fn serve_call(
+/// A call that was read, to be run on the query runtime.
+pub(super) struct Received {
+    call: Call,
+    writer: FrameWriter,
+    reader: FrameReader,
+}
+
+/// Reads a call. One that is refused, or that needs no query thread, is answered here, and nothing is returned.
+pub(super) async fn receive(
     stream: BiStream,
-    peer: String,
-    link: Arc<Link>,
+    peer: Arc<str>,
     state: Arc<ServerState>,
-) {
+) -> Option<Received> {
     let mut writer = FrameWriter::new(stream.send);
     let mut reader = FrameReader::new(stream.recv, "serve call from", peer);
     let request = tokio::time::timeout(state.request_timeout, read_call(&mut reader)).await;
@@ -38,22 +43,28 @@ pub(super) async fn serve_call(
         Ok(Ok(call)) => call,
         Ok(Err(err)) => {
             tracing::warn!(%err, "refused a call");
-            return fail(&mut writer, &mut reader, &err.into()).await;
+            fail(&mut writer, &mut reader, &err.into()).await;
+            return None;
         }
         Err(_) => {
             tracing::warn!(limit = ?state.request_timeout, "a call's request did not arrive in time");
-            return writer.reset(StreamCode::CANCELLED);
+            writer.reset(StreamCode::CANCELLED);
+            return None;
         }
     };
     if state.draining.is_cancelled() && !belongs_to_running_query(&call, &state) {
-        return writer.reset(StreamCode::REFUSED);
+        writer.reset(StreamCode::REFUSED);
+        return None;
     }
     if matches!(call, Call::WorkerInfo) {
-        return serve_worker_info(&mut writer, &mut reader, &state).await;
+        serve_worker_info(&mut writer, &mut reader, &state).await;
+        return None;
     }
-    let query = state.query.clone();
-    let run = run_call(call, writer, reader, link, state);
-    let _ = AbortOnDropHandle::new(query.spawn(run)).await;
+    Some(Received {
+        call,
+        writer,
+        reader,
+    })
 }
 
 /// A worker that drains refuses new queries, and serves those that it has a part in to their end.
@@ -74,13 +85,13 @@ async fn read_call(reader: &mut FrameReader) -> Result<Call, TransportError> {
     decode_call(&frame.payload).map_err(|err| reader.violation(&err))
 }
 
-async fn run_call(
-    call: Call,
-    mut writer: FrameWriter,
-    reader: FrameReader,
-    link: Arc<Link>,
-    state: Arc<ServerState>,
-) {
+/// Serves a call to its end. Dropping the future aborts the call.
+pub(super) async fn run_call(received: Received, link: Arc<Link>, state: Arc<ServerState>) {
+    let Received {
+        call,
+        mut writer,
+        reader,
+    } = received;
     match call {
         Call::Coordinator { headers, plan } => {
             writer.set_class(StreamClass::Control);
