@@ -41,6 +41,7 @@ fn measure(runtime: &Runtime, scenario: &Scenario, rounds: usize) -> Samples {
     let mut harnesses = subject::all();
     if scenario.name == "bulk" {
         harnesses.extend([2, 4].map(Spread::over));
+        harnesses.push(subject::cubic());
     }
     harnesses.retain(|harness| subject::is_chosen(harness.name()));
     let mut runners: Vec<Box<dyn Runner>> = vec![];

@@ -4,7 +4,9 @@
 
 use crate::grpc::{Grpc, Security, Windows};
 use async_trait::async_trait;
+use datafusion_transport_core::connection::{Connector, Listener};
 use datafusion_transport_core::{IoRuntime, PoolOptions, TransportError, Transports};
+use datafusion_transport_quic::{CongestionControl, QuicConfig};
 use datafusion_transport_tests::harness::memory::Memory;
 use datafusion_transport_tests::harness::quic::Quic;
 use datafusion_transport_tests::harness::tcp::{Tcp, Unix};
@@ -97,5 +99,37 @@ impl ChannelHarness for Spread {
         io: Option<&IoRuntime>,
     ) -> Result<Box<dyn Served>, TransportError> {
         ChannelHarness::serve(&self.tcp, service, at, io).await
+    }
+}
+
+/// QUIC with the congestion control that is not the default.
+pub fn cubic() -> Arc<dyn ChannelHarness> {
+    let config = QuicConfig {
+        congestion: CongestionControl::Cubic,
+        ..QuicConfig::default()
+    };
+    Arc::new(Cubic(Quic::with(config)))
+}
+
+struct Cubic(Quic);
+
+impl Subject for Cubic {
+    fn name(&self) -> &str {
+        "quic cubic"
+    }
+}
+
+#[async_trait]
+impl ConnectionHarness for Cubic {
+    fn connector(&self) -> Result<Arc<dyn Connector>, TransportError> {
+        self.0.connector()
+    }
+
+    async fn listen(
+        &self,
+        at: Option<&Url>,
+        io: &IoRuntime,
+    ) -> Result<(Url, Box<dyn Listener>), TransportError> {
+        self.0.listen(at, io).await
     }
 }

@@ -4,6 +4,7 @@ use crate::config::QuicConfig;
 use crate::connection::QuicConnection;
 use crate::endpoint;
 use crate::error::{alpn_name, handshake_error, is_alpn_mismatch};
+use crate::paths::Paths;
 use crate::runtime::QuinnRuntime;
 use crate::stream_allowance::StreamAllowance;
 use crate::tls::{self, ALPN};
@@ -13,7 +14,7 @@ use datafusion_transport_core::error::{ErrorKind, TransportError};
 use datafusion_transport_core::tls::ClientTls;
 use datafusion_transport_core::{IoRuntime, Target};
 use quinn::crypto::rustls::{HandshakeData, QuicClientConfig};
-use quinn::{ConnectError, Endpoint, NoneTokenStore, TransportConfig, VarInt};
+use quinn::{ConnectError, Endpoint, NoneTokenStore, VarInt};
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -35,7 +36,7 @@ pub struct QuicConnector(Arc<Dialer>);
 struct Dialer {
     config: QuicConfig,
     tls: ClientTls,
-    transport: Arc<TransportConfig>,
+    paths: Paths,
     io: IoRuntime,
     runtime: Arc<QuinnRuntime>,
     sockets: Mutex<Sockets>,
@@ -57,7 +58,7 @@ impl QuicConnector {
     /// Kind `Config` for an invalid `config`; names the field.
     pub fn new(config: QuicConfig, tls: ClientTls, io: &IoRuntime) -> Result<Self, TransportError> {
         Ok(Self(Arc::new(Dialer {
-            transport: config.transport()?,
+            paths: Paths::new(&config)?,
             config,
             tls,
             runtime: Arc::new(QuinnRuntime::new(io.handle())),
@@ -177,7 +178,7 @@ impl Dialer {
         address: SocketAddr,
     ) -> Result<quinn::Connecting, TransportError> {
         let mut client = quinn::ClientConfig::new(crypto);
-        client.transport_config(Arc::clone(&self.transport));
+        client.transport_config(self.paths.to(address));
         client.token_store(Arc::new(NoneTokenStore));
         let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         let endpoint = self.endpoint(&mut sockets, address).map_err(|err| {

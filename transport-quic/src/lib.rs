@@ -35,6 +35,7 @@
 //! | `connection`, `stream_allowance` | opens and accepts streams, closes |
 //! | `send_stream`, `recv_stream` | bytes in, bytes out |
 //! | `congestion` | lets the last packet out when the window is full |
+//! | `paths` | what quinn is told about a path: within this host or over a network |
 //! | `endpoint`, `runtime` | UDP sockets, and the runtime that drives them |
 //! | `error` | what QUIC and TLS report, in words |
 //!
@@ -47,10 +48,10 @@
 //!
 //! # Datagram size
 //!
-//! The cost of QUIC is per packet, so its speed is the size of its datagrams. Connections begin at 1200 bytes and
-//! search up to [`QuicConfig::mtu_discovery_upper_bound_bytes`] once they are in use: on loopback and 9000-byte networks
-//! that ends at 8952. A datagram that is too large for a path is not cut up but dropped, and a dropped probe counts
-//! neither as loss nor against the sending rate.
+//! The cost of QUIC is per packet, so its speed is the size of its datagrams. Connections over a network begin at 1200 bytes
+//! and search up to [`QuicConfig::mtu_discovery_upper_bound_bytes`] once they are in use: on 9000-byte networks that ends at
+//! 8952. Connections within a host begin there. A datagram that is too large for a path is not cut up but
+//! dropped, and a dropped probe counts neither as loss nor against the sending rate.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -60,6 +61,7 @@ mod connector;
 mod endpoint;
 mod error;
 mod listener;
+mod paths;
 mod recv_stream;
 mod runtime;
 mod send_stream;

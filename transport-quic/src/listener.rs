@@ -4,6 +4,7 @@ use crate::config::QuicConfig;
 use crate::connection::QuicConnection;
 use crate::endpoint;
 use crate::error::handshake_error;
+use crate::paths::Paths;
 use crate::runtime::QuinnRuntime;
 use crate::stream_allowance::StreamAllowance;
 use crate::tls;
@@ -39,7 +40,7 @@ pub struct QuicListener {
 struct Admission {
     config: QuicConfig,
     tls: ServerTls,
-    transport: Arc<TransportConfig>,
+    paths: Paths,
     accepted: mpsc::Sender<QuicConnection>,
 }
 
@@ -70,13 +71,13 @@ impl QuicListener {
         tls: ServerTls,
         io: &IoRuntime,
     ) -> Result<Self, TransportError> {
-        let transport = config.transport()?;
-        let (local, endpoints) = bind_endpoints(addr, &config, &tls, &transport, io)?;
+        let paths = Paths::new(&config)?;
+        let (local, endpoints) = bind_endpoints(addr, &config, &tls, &paths, io)?;
         let (sender, accepted) = mpsc::channel(ACCEPT_BACKLOG);
         let admission = Arc::new(Admission {
             config,
             tls,
-            transport,
+            paths,
             accepted: sender,
         });
         let mut tasks = JoinSet::new();
@@ -153,7 +154,7 @@ fn bind_endpoints(
     addr: SocketAddr,
     config: &QuicConfig,
     tls: &ServerTls,
-    transport: &Arc<TransportConfig>,
+    paths: &Paths,
     io: &IoRuntime,
 ) -> Result<(SocketAddr, Vec<Endpoint>), TransportError> {
     let runtime = Arc::new(QuinnRuntime::new(io.handle()));
@@ -162,7 +163,7 @@ fn bind_endpoints(
     let mut endpoints = Vec::with_capacity(config.endpoints);
     for _ in 0..config.endpoints {
         let crypto = tls::server_as_last_read(tls)?;
-        let server = server_config(config, crypto, transport);
+        let server = server_config(config, crypto, paths.to(addr));
         let endpoint = endpoint::bind(local, config, Some(server), share_port, &runtime)
             .and_then(|endpoint| {
                 // The first one decides a port that was left open.
@@ -181,11 +182,11 @@ fn bind_endpoints(
 fn server_config(
     config: &QuicConfig,
     crypto: Arc<QuicServerConfig>,
-    transport: &Arc<TransportConfig>,
+    transport: Arc<TransportConfig>,
 ) -> ServerConfig {
     let mut server = ServerConfig::with_crypto(crypto);
     server
-        .transport_config(Arc::clone(transport))
+        .transport_config(transport)
         .max_incoming(MAX_INCOMING)
         .incoming_buffer_size(INCOMING_BUFFER_BYTES)
         .incoming_buffer_size_total(INCOMING_BUFFER_TOTAL_BYTES)
@@ -245,7 +246,7 @@ impl Admission {
     ) -> Result<quinn::Connection, TransportError> {
         // Certificates of now.
         let crypto = tls::server(&self.tls).await?;
-        let server = server_config(&self.config, crypto, &self.transport);
+        let server = server_config(&self.config, crypto, self.paths.to(peer));
         let failed = |err| {
             let limit = self.config.handshake_timeout;
             handshake_error(&err, "accept", &peer.to_string(), limit)

@@ -20,7 +20,7 @@ struct Args {
     #[arg(long, value_delimiter = ',', default_value = "slow,far,lossy")]
     links: Vec<String>,
 
-    /// Transports to measure, of grpc, grpc tls, tcp, tcp+tls, quic, quic bbr [default: all]
+    /// Transports to measure, of grpc, grpc tls, tcp, tcp+tls, quic, quic cubic [default: all]
     #[arg(long, value_delimiter = ',')]
     transports: Vec<String>,
 
@@ -32,7 +32,7 @@ struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// The kernel's congestion control, for all but QUIC: cubic, bbr [default: the kernel's]
+    /// The kernel's congestion control, for all but QUIC: reno, cubic, bbr [default: the kernel's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
 

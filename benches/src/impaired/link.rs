@@ -105,15 +105,19 @@ fn run(program: &str, arguments: &[&str]) -> Result<()> {
 /// The kernel's congestion control for TCP in this namespace, after it was set to `name` if one is given.
 ///
 /// # Errors
-/// Where the kernel has none of that name.
+/// Where the kernel has none of that name, or doesn't allow it in a namespace.
 pub fn congestion_control(name: Option<&str>) -> Result<String> {
     const FILE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
     if let Some(name) = name
         && let Err(err) = std::fs::write(FILE, name)
     {
-        let known = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-        let known = std::fs::read_to_string(known).unwrap_or_default();
-        bail!("congestion control `{name}`: {err}; this kernel has: {known}");
+        let allowed = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+        let allowed = std::fs::read_to_string(allowed).unwrap_or_default();
+        bail!(
+            "congestion control `{name}`: {err}; in a namespace this kernel allows: {} \
+             (sysctl net.ipv4.tcp_allowed_congestion_control)",
+            allowed.trim()
+        );
     }
     let name = std::fs::read_to_string(FILE).context(FILE)?;
     Ok(name.trim().to_owned())

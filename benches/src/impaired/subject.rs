@@ -2,11 +2,10 @@
 
 use super::link::{DISTANT, NEAR};
 use crate::grpc::{Grpc, Security, Windows};
-use crate::subject::{GRPC, GRPC_TLS};
+use crate::subject::{GRPC, GRPC_TLS, cubic};
 use async_trait::async_trait;
 use datafusion_transport_core::error::ErrorKind;
 use datafusion_transport_core::{IoRuntime, TransportError, Transports};
-use datafusion_transport_quic::{CongestionControl, QuicConfig};
 use datafusion_transport_tests::harness::quic::Quic;
 use datafusion_transport_tests::harness::tcp::Tcp;
 use datafusion_transport_tests::{ChannelHarness, Served, Service, Subject};
@@ -15,37 +14,26 @@ use url::Url;
 
 /// All that are measured, as they come; QUIC also with its other congestion control, because the kernel's may be the like of it.
 pub fn all() -> Vec<Arc<dyn ChannelHarness>> {
-    let bbr = QuicConfig {
-        congestion: CongestionControl::Bbr,
-        ..QuicConfig::default()
-    };
-    let all: [(&str, Arc<dyn ChannelHarness>); 6] = [
-        (
-            GRPC,
-            Arc::new(Grpc::new(GRPC, Windows::Default, Security::None)),
-        ),
-        (
-            GRPC_TLS,
-            Arc::new(Grpc::new(GRPC_TLS, Windows::Default, Security::Tls)),
-        ),
-        ("tcp", Arc::new(Tcp::new())),
-        ("tcp+tls", Arc::new(Tcp::with_tls())),
-        ("quic", Arc::new(Quic::with(QuicConfig::default()))),
-        ("quic bbr", Arc::new(Quic::with(bbr))),
+    let all: [Arc<dyn ChannelHarness>; 6] = [
+        Arc::new(Grpc::new(GRPC, Windows::Default, Security::None)),
+        Arc::new(Grpc::new(GRPC_TLS, Windows::Default, Security::Tls)),
+        Arc::new(Tcp::new()),
+        Arc::new(Tcp::with_tls()),
+        Arc::new(Quic::new()),
+        cubic(),
     ];
-    let across = |(name, inner)| Arc::new(Across { name, inner }) as _;
+    let across = |inner| Arc::new(Across { inner }) as _;
     all.into_iter().map(across).collect()
 }
 
 /// Another harness, its worker at [`NEAR`] and reached as [`DISTANT`].
 struct Across {
-    name: &'static str,
     inner: Arc<dyn ChannelHarness>,
 }
 
 impl Subject for Across {
     fn name(&self) -> &str {
-        self.name
+        self.inner.name()
     }
 }
 
