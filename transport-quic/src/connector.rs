@@ -26,7 +26,7 @@ use url::Url;
 /// Makes QUIC connections to workers. Cheap to clone; clones share their sockets.
 ///
 /// `http://host:port`, `https://host:port` and `quic://host:port` all mean UDP port `port` of `host`, whose certificate
-/// must be valid for `host`.
+/// must be valid for `host`, or for the name given to [`ClientTls::with_server_name`].
 ///
 /// Everything runs on the I/O runtime given to [`new`](Self::new), so `connect` and the connections it makes work from
 /// any thread: of another runtime, or of none. The connector keeps that runtime, and must outlive its connections.
@@ -91,7 +91,7 @@ impl Connector for QuicConnector {
     }
 
     fn authenticates(&self) -> bool {
-        true
+        self.0.tls.verifies()
     }
 }
 
@@ -185,7 +185,8 @@ impl Dialer {
             let detail = format!("cannot open a UDP socket: {err}");
             target.error(ErrorKind::Connect, detail)
         })?;
-        let started = endpoint.connect_with(client, address, target.host());
+        let name = self.tls.server_name(target.host());
+        let started = endpoint.connect_with(client, address, name);
         if let Err(ConnectError::EndpointStopping) = started {
             // Its socket failed. The next call binds new ones; connections on the others go on.
             sockets.of(address).clear();

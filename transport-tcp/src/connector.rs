@@ -24,8 +24,8 @@ use url::Url;
 /// Makes TCP connections to workers, with TLS or without. Cheap to clone. Each connection is one socket.
 ///
 /// `http://host:port`, `https://host:port` and `tcp://host:port` all mean TCP port `port` of `host`, whose certificate must
-/// be valid for `host` if this connector has TLS; one without refuses `https`. `unix:///path` is a Unix socket, which
-/// carries no TLS: who may open the file may connect.
+/// be valid for `host`, or for the name given to [`ClientTls::with_server_name`], if this connector has TLS; one without
+/// refuses `https`. `unix:///path` is a Unix socket, which carries no TLS: who may open the file may connect.
 ///
 /// Everything runs on the I/O runtime given to [`new`](Self::new), which the connector keeps and which must outlive
 /// its connections. `connect` and the connections it makes work from any thread.
@@ -86,7 +86,7 @@ impl Connector for TcpConnector {
     }
 
     fn authenticates(&self) -> bool {
-        self.0.tls.is_some()
+        self.0.tls.as_ref().is_some_and(ClientTls::verifies)
     }
 }
 
@@ -136,7 +136,7 @@ impl Dialer {
             target.error(ErrorKind::Config, detail)
         })?;
         let tls = match &self.tls {
-            Some(tls) => Some((tls, server_name(target)?)),
+            Some(tls) => Some((tls, server_name(tls, target)?)),
             None => None,
         };
         let done = handshake::connect(Fresh::Tcp(stream), tls, self.config.limits()).await;
@@ -171,10 +171,10 @@ fn established(
     })
 }
 
-fn server_name(target: &Target) -> Result<ServerName<'static>, TransportError> {
-    let host = target.host().to_owned();
-    ServerName::try_from(host).map_err(|err| {
-        let detail = format!("no certificate can be for `{}`: {err}", target.host());
+fn server_name(tls: &ClientTls, target: &Target) -> Result<ServerName<'static>, TransportError> {
+    let name = tls.server_name(target.host());
+    ServerName::try_from(name.to_owned()).map_err(|err| {
+        let detail = format!("no certificate can be for `{name}`: {err}");
         target.error(ErrorKind::Config, detail)
     })
 }

@@ -6,7 +6,7 @@ use crate::mux::{Limits, PREAMBLE_BYTES, Preamble, PreambleError, VERSIONED_BYTE
 use crate::socket::Duplex;
 use crate::tls::{ALPN, check_alpn};
 use datafusion_transport_core::error::{ErrorKind, TransportError};
-use datafusion_transport_core::tls::ClientTls;
+use datafusion_transport_core::tls::{ClientTls, EXPECTS_TLS};
 use rustls::pki_types::ServerName;
 use std::io;
 use std::time::Duration;
@@ -136,9 +136,7 @@ impl Failure {
 
     fn preamble(err: &PreambleError, began: &[u8]) -> Self {
         match err {
-            PreambleError::Foreign("TLS") => {
-                Self::because("the peer expects TLS and this side is configured for plaintext")
-            }
+            PreambleError::Foreign("TLS") => Self::because(EXPECTS_TLS),
             PreambleError::Foreign(_) => {
                 Self(format!("{err}; it began `{}`", began.escape_ascii()))
             }

@@ -4,19 +4,24 @@
 //! of any kind. A transport asks for rustls's configuration with its own protocol names (ALPN, RFC 7301) before each
 //! connection.
 //!
-//! TLS 1.3 only, verification always on. Sessions are not resumed and nothing is sent before the handshake is done:
+//! TLS 1.3 only. A client verifies servers unless it was made by [`ClientTls::danger_without_verification`]; a server
+//! verifies clients if it is given their CA. Sessions are not resumed and nothing is sent before the handshake is done:
 //! every connection is verified in full against the certificates of now, and no request can be replayed.
 
+mod authority;
 mod client;
 mod development;
 mod failure;
+mod names;
 mod pem;
 mod reloading;
 mod server;
+mod unverified;
 
+pub use authority::{CertificateAuthority, IssuedCertificate};
 pub use client::ClientTls;
 pub use development::DevelopmentIdentity;
-pub use failure::{FoundBy, explain, explain_alert};
+pub use failure::{EXPECTS_TLS, FoundBy, NOT_TLS, explain, explain_alert};
 pub use server::ServerTls;
 
 use rustls::crypto::CryptoProvider;
