@@ -2,6 +2,7 @@
 //!
 //! - [`worker`]: serves a worker, on every transport under one port number.
 //! - [`query`]: runs SQL on a set of workers.
+//! - [`certificates`]: makes the certificates of a cluster.
 //! - [`local_cluster`]: starts worker processes, generates TPC-H data, runs queries and compares
 //!   transports.
 //!
@@ -13,6 +14,7 @@
 //! and how each is set up, is in `kind.rs` and `listening.rs`.
 #![forbid(unsafe_code)]
 
+pub mod certificates;
 pub mod cluster;
 pub mod compare;
 pub mod execution;

@@ -12,7 +12,7 @@ use crate::{
     grpc_server::GrpcConnections,
     kind::{Kind, Place},
     program::{bad_option, usage},
-    tls::Identity,
+    tls::{Clients, Identity},
 };
 
 /// How often another free port is tried when one is free on TCP but taken on UDP.
@@ -89,8 +89,7 @@ pub(crate) struct Bound {
 pub(crate) struct Binder<'a> {
     pub(crate) kinds: &'a [Kind],
     pub(crate) identity: &'a Identity,
-    /// Refuse peers without a certificate.
-    pub(crate) mutual_tls: bool,
+    pub(crate) clients: &'a Clients,
     pub(crate) io: &'a IoRuntime,
 }
 
@@ -130,7 +129,7 @@ impl Binder<'_> {
             listeners.push(Box::new(tcp));
         }
         if self.kinds.contains(&Kind::Quic) {
-            let tls = self.identity.server(self.mutual_tls)?;
+            let tls = self.identity.server(self.clients)?;
             let address = bound.unwrap_or(address);
             let quic = QuicListener::bind(address, QuicConfig::default(), tls, self.io);
             let quic = quic.map_err(bad_option)?;
@@ -152,7 +151,7 @@ impl Binder<'_> {
         let config = TcpConfig::default();
         let has = |kind| self.kinds.contains(&kind);
         if has(Kind::TcpTls) {
-            let tls = self.identity.server(self.mutual_tls)?;
+            let tls = self.identity.server(self.clients)?;
             let tcp = TcpListener::bind(address, config, Some(tls), self.io);
             return Ok((Some(tcp.map_err(bad_option)?), None));
         }

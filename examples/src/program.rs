@@ -1,4 +1,4 @@
-//! What the three programs have in common: runtime, log, signals, errors, exit codes.
+//! What the programs have in common: runtime, log, signals, errors, exit codes.
 
 use std::{
     fmt,

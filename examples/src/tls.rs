@@ -27,6 +27,14 @@ pub struct TlsOptions {
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
 
+    /// Name that every worker's certificate must be for, instead of the host in its URL
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    pub tls_server_name: Option<String>,
+
+    /// Believe whoever answers in a worker's place, to find out what is wrong with certificates
+    #[arg(long, conflicts_with_all = ["tls_ca", "dev_tls"])]
+    pub danger_without_verification: bool,
+
     /// Directory of a development identity: made on first use, for trying things out only
     ///
     /// Programs that share the directory trust each other. Without any certificate option a
@@ -42,8 +50,10 @@ pub enum Tls {
     Files {
         /// Certificate and key that this process shows.
         identity: Option<(PathBuf, PathBuf)>,
-        /// The authority that signs the peers' certificates.
-        authority: PathBuf,
+        /// The authority that signs the peers' certificates; without it workers are not verified.
+        authority: Option<PathBuf>,
+        /// The name that workers' certificates are for, instead of their URLs' hosts.
+        server_name: Option<String>,
     },
     /// A self-signed identity in a directory.
     Development {
@@ -65,9 +75,15 @@ impl TlsOptions {
         }
         let identity = self.tls_cert.clone().zip(self.tls_key.clone());
         match (&self.tls_ca, identity) {
+            (None, identity) if self.danger_without_verification => Ok(Tls::Files {
+                identity,
+                authority: None,
+                server_name: None,
+            }),
             (Some(authority), identity) => Ok(Tls::Files {
                 identity,
-                authority: authority.clone(),
+                authority: Some(authority.clone()),
+                server_name: self.tls_server_name.clone(),
             }),
             (None, Some(_)) => Err(usage(
                 "--tls-cert needs --tls-ca: the authority that signs the peers' certificates",
@@ -75,6 +91,17 @@ impl TlsOptions {
             (None, None) => Ok(Tls::Development { dir: user_dir()? }),
         }
     }
+}
+
+/// Whom a worker lets in. A development identity lets in those who have it, whatever this says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Clients {
+    /// Whoever reaches it.
+    Anybody,
+    /// Whom the authority signed a certificate.
+    Signed,
+    /// Of those the ones with one of these names.
+    Named(Vec<String>),
 }
 
 /// What this process shows its peers, and whom it trusts.
@@ -109,20 +136,28 @@ impl Identity {
             Tls::Files {
                 identity,
                 authority,
+                server_name,
             } => {
                 let identity = identity.as_ref();
                 let identity = identity.map(|(cert, key)| (cert.as_path(), key.as_path()));
-                ClientTls::from_pem_files(authority, identity)
+                let tls = match authority {
+                    Some(authority) => ClientTls::from_pem_files(authority, identity)?,
+                    None => ClientTls::danger_without_verification(identity)?,
+                };
+                match server_name {
+                    Some(name) => tls.with_server_name(name),
+                    None => Ok(tls),
+                }
             }
             Tls::Development { dir } => self.development(dir)?.client_tls(),
         }
     }
 
-    /// For a worker; `mutual` refuses peers without a certificate (a development identity always does).
+    /// For a worker that lets in `clients`.
     ///
     /// # Errors
     /// When there is no certificate, or it cannot be used.
-    pub(crate) fn server(&self, mutual: bool) -> Result<ServerTls> {
+    pub(crate) fn server(&self, clients: &Clients) -> Result<ServerTls> {
         let tls = match &self.tls {
             Tls::Files { identity: None, .. } => {
                 return Err(usage(
@@ -132,7 +167,23 @@ impl Identity {
             Tls::Files {
                 identity: Some((cert, key)),
                 authority,
-            } => ServerTls::from_pem_files(cert, key, mutual.then_some(authority.as_path())),
+                ..
+            } => {
+                let ca = match (clients, authority) {
+                    (Clients::Anybody, _) => None,
+                    (_, Some(ca)) => Some(ca.as_path()),
+                    (_, None) => {
+                        return Err(usage(
+                            "--mutual-tls needs --tls-ca: the authority that signs the clients' certificates",
+                        ));
+                    }
+                };
+                let tls = ServerTls::from_pem_files(cert, key, ca);
+                match clients {
+                    Clients::Named(names) => tls.and_then(|tls| tls.with_allowed_clients(names)),
+                    Clients::Anybody | Clients::Signed => tls,
+                }
+            }
             Tls::Development { dir } => self.development(dir).and_then(|it| it.server_tls()),
         };
         tls.map_err(bad_option)

@@ -20,7 +20,7 @@ use crate::{
     named_worker::NamedWorker,
     program::bad_option,
     session,
-    tls::{Identity, Tls},
+    tls::{Clients, Identity, Tls},
     traffic::Peer,
     workers::display_url,
 };
@@ -96,7 +96,7 @@ impl Network {
         let binder = Binder {
             kinds: &options.kinds,
             identity: &self.identity,
-            mutual_tls: options.mutual_tls,
+            clients: &options.clients,
             io: &self.io,
         };
         let bound = binder.bind(address).await?;
@@ -132,8 +132,8 @@ pub struct WorkerOptions {
     pub kinds: Vec<Kind>,
     /// Its URL, where others reach it under another than the address it listens on.
     pub advertise: Option<Url>,
-    /// Refuse peers without a certificate (a development identity always does).
-    pub mutual_tls: bool,
+    /// Whom it lets in, where peers show certificates.
+    pub clients: Clients,
 }
 
 /// A worker that is being served. Dropping it stops it at once.

@@ -21,7 +21,7 @@ use crate::{
     kind::Kind,
     listening::Address,
     program::{Signals, spawn_on, usage},
-    tls::TlsOptions,
+    tls::{Clients, TlsOptions},
     traffic::Peer,
     transports::{Network, WorkerOptions},
     units::{parse_bytes, parse_duration},
@@ -85,6 +85,12 @@ pub struct WorkerArgs {
     #[arg(long, requires = "tls_ca")]
     pub mutual_tls: bool,
 
+    /// Of the peers that --tls-ca signed, let in those whose certificates have one of these names
+    ///
+    /// DNS names, IP addresses or URIs. Workers send each other data: list them too.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', requires = "mutual_tls")]
+    pub allow_clients: Vec<String>,
+
     /// Memory that queries may use together, such as 2GiB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory_limit: Option<usize>,
@@ -145,7 +151,7 @@ pub async fn run(args: WorkerArgs, queries: Handle) -> Result<()> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         kinds: kinds.clone(),
         advertise: args.advertise.clone(),
-        mutual_tls: args.mutual_tls,
+        clients: args.clients(),
     };
     let serving = spawn_on(&queries, {
         let (network, listen) = (network.clone(), args.listen.clone());
@@ -183,6 +189,14 @@ impl WorkerArgs {
             );
         }
         Ok(())
+    }
+
+    fn clients(&self) -> Clients {
+        match (self.mutual_tls, self.allow_clients.is_empty()) {
+            (false, _) => Clients::Anybody,
+            (true, true) => Clients::Signed,
+            (true, false) => Clients::Named(self.allow_clients.clone()),
+        }
     }
 
     fn runtime_env(&self) -> Result<Arc<RuntimeEnv>> {

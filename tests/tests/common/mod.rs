@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod carrier;
+pub mod log;
 pub mod process;
 
 pub use carrier::Carrier;

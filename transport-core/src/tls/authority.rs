@@ -93,7 +93,7 @@ impl CertificateAuthority {
     }
 
     /// A certificate for a worker, a coordinator, or both, valid for `validity` from now. `names`: DNS names (also
-    /// `*.example`), IP addresses or URIs, all for the one peer.
+    /// `*.hosts.example`), IP addresses or URIs, all for the one peer.
     ///
     /// # Errors
     /// Kind `Config`: no name or one that is none, a `validity` beyond what a certificate can say, or this CA's key is
@@ -182,7 +182,9 @@ fn alternative_name(name: &str) -> Result<SanType, TransportError> {
         return Ok(SanType::IpAddress(ip));
     }
     let unusable = |err: rcgen::Error| error(format!("name `{name}`"), err.to_string());
-    let host = name.strip_prefix("*.").unwrap_or(name);
+    // A wildcard for a whole top-level domain is one that peers refuse.
+    let any = name.strip_prefix("*.").filter(|host| host.contains('.'));
+    let host = any.unwrap_or(name);
     Ok(match Name::parse(host)? {
         Name::Host(_) => SanType::DnsName(name.try_into().map_err(unusable)?),
         Name::Uri(_) => SanType::URI(name.try_into().map_err(unusable)?),
@@ -223,7 +225,7 @@ mod tests {
     fn a_ca_that_was_kept_signs_again() {
         let made = CertificateAuthority::generate(DAY).unwrap();
         let kept = CertificateAuthority::from_pem(made.certificate_pem(), &made.key_pem()).unwrap();
-        for name in ["worker-1", "*.example", "10.0.0.5", "::1", "spiffe://a/b"] {
+        for name in ["worker-1", "*.a.example", "10.0.0.5", "::1", "spiffe://a/b"] {
             made.issue(&names(&[name]), DAY).unwrap();
             kept.issue(&names(&[name, "localhost"]), DAY).unwrap();
         }
@@ -245,7 +247,7 @@ mod tests {
     fn what_cannot_be_in_a_certificate_is_refused() {
         let ca = CertificateAuthority::generate(DAY).unwrap();
         assert!(ca.issue(&[], DAY).is_err());
-        for name in ["", "a:1", "a b", "*", "*.*", "10.0.0.5/24"] {
+        for name in ["", "a:1", "a b", "*", "*.*", "*.example", "10.0.0.5/24"] {
             let err = ca.issue(&names(&[name]), DAY).unwrap_err();
             assert_eq!(ErrorKind::Config, err.kind(), "{name}");
         }

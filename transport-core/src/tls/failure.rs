@@ -1,6 +1,6 @@
 //! What TLS reports, in plain words: whose fault it is and what to do.
 
-use rustls::{AlertDescription, Error};
+use rustls::{AlertDescription, CertificateError, Error};
 
 /// The side that found a fault, and ended the handshake with an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,9 @@ pub fn explain(err: &Error, protocol: &[u8]) -> String {
     let refused = |alert| this_side_refused(alert, &protocol_name);
     let words = match err {
         Error::InvalidMessage(_) => NOT_TLS.into(),
+        Error::InvalidCertificate(CertificateError::Other(cause)) => {
+            return format!("{} ({cause})", refused(AlertDescription::CertificateUnknown));
+        }
         Error::InvalidCertificate(err) => refused(AlertDescription::from(err.clone())),
         Error::NoCertificatesPresented => refused(AlertDescription::CertificateRequired),
         Error::NoApplicationProtocol => refused(AlertDescription::NoApplicationProtocol),

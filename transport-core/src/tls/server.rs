@@ -49,7 +49,8 @@ impl ServerTls {
     }
 
     /// Lets in, of the clients that the CA signed, only those whose certificate is for one of `names`: DNS names, IP
-    /// addresses or URIs among its subject alternative names. A certificate for `*.example` has the name `a.example`.
+    /// addresses or URIs among its subject alternative names. A certificate for `*.hosts.example` has the name
+    /// `a.hosts.example`.
     /// Workers are clients of each other: list them too. Replaces the names of an earlier call.
     ///
     /// # Errors
