@@ -57,3 +57,36 @@ fn every_case_is_in_the_report() {
         "the report in the document shows failures"
     );
 }
+
+const OPERATIONS: &str = include_str!("../../docs/operations.md");
+
+/// Where the texts of errors are made.
+const ERRORS: &[&str] = &[
+    include_str!("../../transport-core/src/tls/failure.rs"),
+    include_str!("../../transport-core/src/tls/pem.rs"),
+    include_str!("../../transport-core/src/tls/reloading.rs"),
+    include_str!("../../transport-quic/src/connector.rs"),
+    include_str!("../../transport-tcp/src/connector.rs"),
+];
+
+/// What the document says that errors say, they say.
+#[test]
+fn the_errors_of_certificates_are_the_documented_ones() {
+    let (_, table) = OPERATIONS.split_once("| the error says |").unwrap();
+    let quoted = |cell: &'static str| cell.split('`').skip(1).step_by(2);
+    let rows = table.lines().skip(2).map_while(|row| row.strip_prefix('|'));
+    let documented = rows.flat_map(|row| quoted(row.split('|').next().unwrap()));
+    let documented: Vec<_> = documented.collect();
+    assert!(documented.len() > 15, "{documented:?}");
+    for text in documented {
+        let text = text.trim_end_matches(" …");
+        let said = ERRORS.iter().any(|source| unwrapped(source).contains(text));
+        assert!(said, "no error says `{text}`");
+    }
+}
+
+/// A literal over several lines is one line.
+fn unwrapped(source: &str) -> String {
+    let lines = source.split("\\\n").map(str::trim_start);
+    lines.collect()
+}
