@@ -88,7 +88,12 @@ pub struct WorkerArgs {
     /// Of the peers that --tls-ca signed, let in those whose certificates have one of these names
     ///
     /// DNS names, IP addresses or URIs. Workers send each other data: list them too.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', requires = "mutual_tls")]
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        requires = "mutual_tls"
+    )]
     pub allow_clients: Vec<String>,
 
     /// Memory that queries may use together, such as 2GiB [default: no limit]
