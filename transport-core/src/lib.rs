@@ -33,6 +33,7 @@ mod framed;
 mod grpc;
 mod landing;
 pub mod memory;
+mod places;
 mod race;
 mod resolver;
 mod runtime;
@@ -42,6 +43,7 @@ mod sweep;
 mod target;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod throttle;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod transports;
@@ -55,10 +57,12 @@ pub use error::{Delivery, ErrorKind, TransportError};
 #[cfg(feature = "grpc")]
 pub use grpc::GrpcStream;
 pub use landing::Landing;
+pub use places::{Origin, Place, Places};
 pub use resolver::TransportResolver;
 pub use runtime::IoRuntime;
 pub use server::{Server, ServerBuilder, ServerHandle, ServerStats};
 pub use service::{TaskOutput, WorkerService};
 pub use target::Target;
+pub use throttle::Throttle;
 pub use transports::{TransportExt, Transports, TransportsBuilder};
 pub use worker::WiredWorker;

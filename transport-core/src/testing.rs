@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cut_streams;
+mod flood;
 
 pub use cut_streams::{Ends, cut_streams_cost_nothing};
+pub use flood::{Flood, first_packets};
 
 use crate::connection::{RecvStream, SendStream, StreamError, read, write};
 use crate::tls::{ClientTls, ServerTls};

@@ -19,6 +19,13 @@ pub struct QuicConfig {
     pub idle_timeout: Duration,
     /// Longest handshake, on both sides; on the client it bounds all addresses of a host together. Default 5 s.
     pub handshake_timeout: Duration,
+    /// Handshakes in progress at a listener, each some 100 KiB and a signature. From a quarter of them on, a peer must first show
+    /// that it receives at its address (RFC 9000, 8.1.2), which costs it a round trip. One more ends the oldest of the
+    /// address that has most. Default 256, a large cluster that starts up.
+    pub max_handshakes: usize,
+    /// Those of one IPv4 address or one IPv6 network of 64 bits; those of all peers that have not shown that they receive at
+    /// their addresses are counted together. One more is refused, and its peer told. At most `max_handshakes`. Default 64.
+    pub max_handshakes_per_address: usize,
     /// Bytes that the peer may send on one stream before this side has read them; it must be larger than what one
     /// grant of the protocol above allows, or streams run below their grant. Default 4 MiB.
     pub stream_window_bytes: u64,
@@ -71,6 +78,8 @@ impl Default for QuicConfig {
             keep_alive_interval: Duration::from_secs(3),
             idle_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(5),
+            max_handshakes: 256,
+            max_handshakes_per_address: 64,
             stream_window_bytes: 4 << 20,
             send_window_bytes: 4 << 20,
             initial_streams: 1024,
@@ -94,6 +103,17 @@ impl QuicConfig {
     pub fn validate(&self) -> Result<(), TransportError> {
         self.validate_times()?;
         self.validate_windows()?;
+        let (all, share) = (self.max_handshakes, self.max_handshakes_per_address);
+        check(
+            (1..=MAX_HANDSHAKES).contains(&all),
+            "max_handshakes",
+            || format!("{all} is outside 1 to {MAX_HANDSHAKES}"),
+        )?;
+        check(
+            (1..=all).contains(&share),
+            "max_handshakes_per_address",
+            || format!("{share} is outside 1 to max_handshakes ({all})"),
+        )?;
         let (initial, upper) = (self.initial_mtu_bytes, self.mtu_discovery_upper_bound_bytes);
         check(
             (MIN_MTU_BYTES..=MAX_MTU_BYTES).contains(&initial),
@@ -242,6 +262,8 @@ const MIN_STREAM_WINDOW_BYTES: u64 = 64 << 10;
 const MIN_MTU_BYTES: u16 = 1200;
 /// One such datagram still fits a GSO send, which fails above 64 KiB.
 const MAX_MTU_BYTES: u16 = 65_000;
+/// A few GiB.
+const MAX_HANDSHAKES: usize = 1 << 16;
 /// Each is a socket, a task and a receive buffer; more than a large machine has cores is a mistake.
 const MAX_ENDPOINTS: usize = 256;
 /// The kernel takes an `int` and doubles it.
@@ -278,7 +300,7 @@ mod tests {
     #[test]
     fn an_invalid_field_is_named() {
         type Breakage = fn(&mut QuicConfig);
-        let cases: [(&str, Breakage); 13] = [
+        let cases: [(&str, Breakage); 16] = [
             ("keep_alive_interval", |c| {
                 c.keep_alive_interval = c.idle_timeout
             }),
@@ -300,6 +322,13 @@ mod tests {
             ("initial_mtu_bytes", |c| c.initial_mtu_bytes = 1199),
             ("mtu_discovery_upper_bound_bytes", |c| {
                 c.mtu_discovery_upper_bound_bytes = 1199
+            }),
+            ("max_handshakes", |c| c.max_handshakes = 0),
+            ("max_handshakes_per_address", |c| {
+                c.max_handshakes_per_address = 0
+            }),
+            ("max_handshakes_per_address", |c| {
+                c.max_handshakes_per_address = c.max_handshakes + 1
             }),
             ("endpoints", |c| c.endpoints = 0),
         ];

@@ -9,10 +9,10 @@ use crate::runtime::QuinnRuntime;
 use crate::stream_allowance::StreamAllowance;
 use crate::tls;
 use async_trait::async_trait;
-use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{Connection, Listener};
 use datafusion_transport_core::error::{ErrorKind, TransportError};
 use datafusion_transport_core::tls::ServerTls;
+use datafusion_transport_core::{IoRuntime, Origin, Place, Places, Throttle};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, Incoming, ServerConfig, TransportConfig, VarInt};
 use std::fmt;
@@ -32,23 +32,42 @@ pub struct QuicListener {
     endpoints: Vec<Endpoint>,
     io: IoRuntime,
     accepted: mpsc::Receiver<QuicConnection>,
+    places: Places,
     /// One task per endpoint, aborted with this.
     _admission: JoinSet<()>,
 }
 
-/// What one endpoint needs to turn a first packet into a connection.
+/// What turns a first packet into a connection, for all endpoints.
 struct Admission {
     config: QuicConfig,
     tls: ServerTls,
     paths: Paths,
     accepted: mpsc::Sender<QuicConnection>,
+    places: Places,
+    warnings: Warnings,
 }
 
-/// Handshakes at the same time, per endpoint. A handshake costs some 100 KiB and a signature, and lives for the
-/// handshake timeout at most; 256 are a large cluster starting up. A peer beyond that is told so and may try again.
-const MAX_HANDSHAKES: usize = 256;
-/// From this many on a peer must first show that it receives at its address, so that forged ones fill no places.
-const VALIDATE_ADDRESS_FROM: usize = 64;
+/// By kind.
+#[derive(Debug, Default)]
+struct Warnings {
+    refused: Throttle,
+    failed: Throttle,
+    late: Throttle,
+    given_up: Throttle,
+}
+
+/// What becomes of a first packet.
+enum Verdict {
+    /// A handshake begins.
+    Admit(Origin),
+    /// Its sender is to show first that it receives at its address, so that forged ones fill no places. Nothing is kept.
+    Retry,
+    /// Its sender is told that it has enough handshakes in progress.
+    Refuse,
+}
+
+/// The part of all places from which on addresses are validated: the rest is for those that were.
+const VALIDATE_FROM_ONE_IN: usize = 4;
 /// Connections that wait for `accept`. More wait in their handshake's place.
 const ACCEPT_BACKLOG: usize = 64;
 /// First packets that wait for the admission task, which only ever lags by moments, and the bytes they may hold.
@@ -74,11 +93,14 @@ impl QuicListener {
         let paths = Paths::new(&config)?;
         let (local, endpoints) = bind_endpoints(addr, &config, &tls, &paths, io)?;
         let (sender, accepted) = mpsc::channel(ACCEPT_BACKLOG);
+        let places = Places::new(config.max_handshakes, config.max_handshakes_per_address);
         let admission = Arc::new(Admission {
             config,
             tls,
             paths,
             accepted: sender,
+            places: places.clone(),
+            warnings: Warnings::default(),
         });
         let mut tasks = JoinSet::new();
         for endpoint in &endpoints {
@@ -89,6 +111,7 @@ impl QuicListener {
             endpoints,
             io: io.clone(),
             accepted,
+            places,
             _admission: tasks,
         })
     }
@@ -96,6 +119,11 @@ impl QuicListener {
     /// The bound address, with the port that was taken.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
+    }
+
+    /// Handshakes in progress now: at most [`QuicConfig::max_handshakes`].
+    pub fn handshakes(&self) -> usize {
+        self.places.taken()
     }
 }
 
@@ -213,24 +241,67 @@ impl Admission {
 
     fn admit(self: &Arc<Self>, incoming: Incoming, handshakes: &mut JoinSet<()>) {
         let peer = incoming.remote_address();
-        if handshakes.len() >= MAX_HANDSHAKES {
-            tracing::warn!(%peer, "QUIC connection refused: {MAX_HANDSHAKES} handshakes are in progress");
-            incoming.refuse();
-        } else if handshakes.len() >= VALIDATE_ADDRESS_FROM && !incoming.remote_address_validated()
-        {
-            // Can't fail: an address that is not validated may be asked to validate itself.
-            let _ = incoming.retry();
-        } else {
-            handshakes.spawn(Arc::clone(self).handshake(incoming, peer));
+        match self.verdict(peer, incoming.remote_address_validated()) {
+            Verdict::Admit(origin) => {
+                let place = self.places.take(origin);
+                handshakes.spawn(Arc::clone(self).handshake(incoming, peer, place));
+            }
+            Verdict::Retry => {
+                // Can't fail: an address that is not validated may be asked to validate itself.
+                let _ = incoming.retry();
+            }
+            Verdict::Refuse => {
+                let share = self.config.max_handshakes_per_address;
+                self.warnings.refused.warn(format_args!(
+                    "QUIC connection of {peer} refused: its address has {share} handshakes in progress"
+                ));
+                incoming.refuse();
+            }
         }
     }
 
-    async fn handshake(self: Arc<Self>, incoming: Incoming, peer: SocketAddr) {
+    fn verdict(&self, peer: SocketAddr, validated: bool) -> Verdict {
+        let address = Origin::from(peer.ip());
+        let has_share_left = self.places.has_share_left(address);
+        if validated {
+            return match has_share_left {
+                true => Verdict::Admit(address),
+                false => Verdict::Refuse,
+            };
+        }
+        let threshold = self.config.max_handshakes / VALIDATE_FROM_ONE_IN;
+        let is_quiet = self.places.taken() < threshold;
+        // Not counted as its address, which may be forged: it must not use up another's share.
+        match is_quiet && has_share_left && self.places.has_share_left(Origin::Unproven) {
+            true => Verdict::Admit(Origin::Unproven),
+            false => Verdict::Retry,
+        }
+    }
+
+    async fn handshake(self: Arc<Self>, incoming: Incoming, peer: SocketAddr, place: Place) {
+        tokio::select! {
+            () = self.establish(incoming, peer) => {}
+            () = place.lost() => {
+                let origin = place.origin();
+                self.warnings.given_up.warn(format_args!(
+                    "QUIC handshake with {peer} given up for a newer one: too many are in progress, and of {origin} most"
+                ));
+            }
+        }
+    }
+
+    async fn establish(&self, incoming: Incoming, peer: SocketAddr) {
         let limit = self.config.handshake_timeout;
         let connection = match tokio::time::timeout(limit, self.complete(incoming, peer)).await {
             Ok(Ok(connection)) => connection,
-            Ok(Err(err)) => return tracing::warn!(%err, "QUIC handshake failed"),
-            Err(_) => return tracing::warn!(%peer, "QUIC handshake not complete within {limit:?}"),
+            Ok(Err(err)) => {
+                let failed = format_args!("QUIC handshake failed: {err}");
+                return self.warnings.failed.warn(failed);
+            }
+            Err(_) => {
+                let late = format_args!("QUIC handshake with {peer} not complete within {limit:?}");
+                return self.warnings.late.warn(late);
+            }
         };
         let allowance = StreamAllowance::new(self.config.initial_streams, self.config.max_streams);
         let idle = self.config.idle_timeout;

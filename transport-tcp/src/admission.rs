@@ -8,18 +8,17 @@ use crate::http2::{Http2Start, Http2Stream};
 use crate::listener::Made;
 use crate::mux::{Limits, Role};
 use crate::socket::{Duplex, prepare_buffers, prepare_tcp};
-use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::error::{ErrorKind, TransportError};
 use datafusion_transport_core::tls::ServerTls;
+use datafusion_transport_core::{IoRuntime, Origin, Place, Places, Throttle};
 use socket2::SockRef;
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 
 /// Where sockets come from.
 #[derive(Debug)]
@@ -38,11 +37,20 @@ pub(crate) struct Admission {
     http2: Option<mpsc::Sender<Http2Stream>>,
     made: Arc<Made>,
     io: IoRuntime,
+    places: Places,
+    warnings: Warnings,
 }
 
-/// Handshakes at the same time; 256 are a large cluster starting up. One more ends the oldest, which dawdles: peers that
-/// say nothing keep nobody out.
-const MAX_HANDSHAKES: usize = 256;
+/// By kind.
+#[derive(Debug, Default)]
+struct Warnings {
+    no_socket: Throttle,
+    failed: Throttle,
+    late: Throttle,
+    given_up: Throttle,
+    not_taken: Throttle,
+}
+
 /// A process out of file descriptors asks again after this long; the kernel keeps the peers waiting.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -55,6 +63,7 @@ impl Admission {
         made: Arc<Made>,
         io: IoRuntime,
     ) -> Arc<Self> {
+        let places = Places::new(config.max_handshakes, config.max_handshakes_per_address);
         Arc::new(Self {
             config,
             tls,
@@ -62,64 +71,71 @@ impl Admission {
             http2,
             made,
             io,
+            places,
+            warnings: Warnings::default(),
         })
+    }
+
+    /// Those of the handshakes in progress.
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
     }
 
     /// Accepts until dropped. Owns the handshakes, which end with it.
     pub(crate) async fn run(self: Arc<Self>, port: Port) {
         let mut handshakes = JoinSet::new();
-        let mut oldest_first = VecDeque::<AbortHandle>::new();
         loop {
             tokio::select! {
                 socket = port.accept() => match socket {
                     Ok((socket, peer)) => {
-                        while oldest_first.len() >= MAX_HANDSHAKES {
-                            self.make_room(&mut oldest_first);
-                        }
-                        let handshake = Arc::clone(&self).handshake(socket, peer);
-                        oldest_first.push_back(handshakes.spawn(handshake));
+                        let place = self.places.take(peer.origin);
+                        handshakes.spawn(Arc::clone(&self).admit(socket, peer.name, place));
                     }
                     Err(err) => {
-                        tracing::warn!(%err, "cannot accept a connection");
+                        self.warnings.no_socket.warn(format_args!("cannot accept a connection: {err}"));
                         tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     }
                 },
                 Some(_) = handshakes.join_next() => {}
             }
-            while oldest_first.front().is_some_and(AbortHandle::is_finished) {
-                oldest_first.pop_front();
+        }
+    }
+
+    async fn admit(self: Arc<Self>, socket: Fresh, peer: String, place: Place) {
+        tokio::select! {
+            () = self.handshake(socket, &peer) => {}
+            () = place.lost() => {
+                let origin = place.origin();
+                self.warnings.given_up.warn(format_args!(
+                    "TCP handshake with {peer} given up for a newer one: too many are in progress, and of {origin} most"
+                ));
             }
         }
     }
 
-    fn make_room(&self, oldest_first: &mut VecDeque<AbortHandle>) {
-        let before = oldest_first.len();
-        oldest_first.retain(|handshake| !handshake.is_finished());
-        if oldest_first.len() == before
-            && let Some(oldest) = oldest_first.pop_front()
-        {
-            tracing::warn!("{MAX_HANDSHAKES} handshakes are in progress: the oldest is given up");
-            oldest.abort();
-        }
-    }
-
-    async fn handshake(self: Arc<Self>, socket: Fresh, peer: String) {
+    async fn handshake(&self, socket: Fresh, peer: &str) {
         let limit = self.config.handshake_timeout;
-        let completed = tokio::time::timeout(limit, self.complete(socket, &peer)).await;
+        let completed = tokio::time::timeout(limit, self.complete(socket, peer)).await;
         match completed {
             Ok(Ok(Arrival::Ours(socket, theirs))) => self.establish(socket, theirs, peer).await,
             Ok(Ok(Arrival::Http2(start))) => self.hand_over(start).await,
-            Ok(Err(err)) => tracing::warn!(%err, "TCP handshake failed"),
-            Err(_) => tracing::warn!(peer, "TCP handshake not complete within {limit:?}"),
+            Ok(Err(err)) => {
+                let failed = format_args!("TCP handshake failed: {err}");
+                self.warnings.failed.warn(failed);
+            }
+            Err(_) => {
+                let late = format_args!("TCP handshake with {peer} not complete within {limit:?}");
+                self.warnings.late.warn(late);
+            }
         }
     }
 
-    async fn establish(&self, socket: Duplex, theirs: Limits, peer: String) {
+    async fn establish(&self, socket: Duplex, theirs: Limits, peer: &str) {
         let established = Established {
             socket,
             role: Role::Listener,
             theirs,
-            peer,
+            peer: peer.to_owned(),
         };
         let drivers = &self.made.drivers;
         let io = Handle::current();
@@ -133,13 +149,13 @@ impl Admission {
         let (peer, limit) = (start.peer, self.config.handshake_timeout);
         let Some(http2) = &self.http2 else { return };
         let stream = Http2Stream::new(start, self.io.clone());
-        match tokio::time::timeout(limit, http2.send(stream)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => tracing::warn!(%peer, "HTTP/2 connection closed: its server is gone"),
-            Err(_) => {
-                tracing::warn!(%peer, "HTTP/2 connection closed: its server did not take it within {limit:?}")
-            }
-        }
+        let why = match tokio::time::timeout(limit, http2.send(stream)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(_)) => "its server is gone".to_owned(),
+            Err(_) => format!("its server did not take it within {limit:?}"),
+        };
+        let not_taken = format_args!("HTTP/2 connection of {peer} closed: {why}");
+        self.warnings.not_taken.warn(not_taken);
     }
 
     /// Whether somebody takes them, now.
@@ -166,16 +182,30 @@ impl Admission {
     }
 }
 
+/// Who connected.
+struct Peer {
+    name: String,
+    origin: Origin,
+}
+
 impl Port {
-    async fn accept(&self) -> io::Result<(Fresh, String)> {
+    async fn accept(&self) -> io::Result<(Fresh, Peer)> {
         match self {
             Self::Tcp(port) => {
-                let (socket, peer) = port.accept().await?;
-                Ok((Fresh::Tcp(socket), peer.to_string()))
+                let (socket, address) = port.accept().await?;
+                let peer = Peer {
+                    name: address.to_string(),
+                    origin: address.ip().into(),
+                };
+                Ok((Fresh::Tcp(socket), peer))
             }
             Self::Unix(port) => {
                 let (socket, _) = port.accept().await?;
-                Ok((Fresh::Unix(socket), "a process on this host".to_owned()))
+                let peer = Peer {
+                    name: "a process on this host".to_owned(),
+                    origin: Origin::Local,
+                };
+                Ok((Fresh::Unix(socket), peer))
             }
         }
     }

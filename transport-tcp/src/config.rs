@@ -33,6 +33,12 @@ pub struct TcpConfig {
     pub idle_timeout: Duration,
     /// Longest handshake, on both sides; on the client it bounds all addresses of a host together. Default 5 s.
     pub handshake_timeout: Duration,
+    /// Handshakes in progress at a listener, HTTP/2 connections that nobody has taken yet included. One more ends the
+    /// oldest of the address that has most. Default 256, a large cluster that starts up.
+    pub max_handshakes: usize,
+    /// Those of one IPv4 address, one IPv6 network of 64 bits, or all of a Unix socket. One more ends the oldest of them, and
+    /// never another's. At most `max_handshakes`. Default 64.
+    pub max_handshakes_per_address: usize,
     /// How long closing tries to send what streams had finished, and the reason. Default 1 s.
     pub close_timeout: Duration,
     /// Send buffer of a socket. `None` (default) lets the system adapt it.
@@ -70,6 +76,8 @@ impl Default for TcpConfig {
             keep_alive_interval: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(5),
+            max_handshakes: 256,
+            max_handshakes_per_address: 64,
             close_timeout: Duration::from_secs(1),
             socket_send_buffer_bytes: None,
             socket_recv_buffer_bytes: None,
@@ -87,6 +95,8 @@ const MAX_WINDOW_BYTES: u32 = 1 << 30;
 const MIN_FRAME_BYTES: u32 = 4 << 10;
 /// A receiver allocates for a whole frame.
 const MAX_FRAME_BYTES: u32 = 16 << 20;
+/// Each has a socket; a process has no more of them than this by far.
+const MAX_HANDSHAKES: usize = 1 << 16;
 /// The kernel takes an `int` and doubles it.
 const MAX_SOCKET_BUFFER_BYTES: usize = 1 << 30;
 /// The kernel's timers count milliseconds in an `int`, and a longer silence is no use.
@@ -143,6 +153,9 @@ impl TcpConfig {
             MIN_WINDOW_BYTES,
             MAX_WINDOW_BYTES,
         )?;
+        let (all, share) = (self.max_handshakes, self.max_handshakes_per_address);
+        within("max_handshakes", all, 1, MAX_HANDSHAKES)?;
+        within("max_handshakes_per_address", share, 1, all)?;
         let (keep_alive, idle) = (self.keep_alive_interval, self.idle_timeout);
         let millisecond = Duration::from_millis(1);
         within_time("keep_alive_interval", keep_alive, millisecond, idle / 2)?;
@@ -222,7 +235,7 @@ mod tests {
     #[test]
     fn an_invalid_field_is_named() {
         type Breakage = fn(&mut TcpConfig);
-        let cases: [(&str, Breakage); 12] = [
+        let cases: [(&str, Breakage); 15] = [
             ("stream_window_bytes", |c| c.stream_window_bytes = 0),
             ("max_frame_bytes", |c| c.max_frame_bytes = 17 << 20),
             ("max_streams", |c| c.max_streams = 0),
@@ -238,6 +251,13 @@ mod tests {
                 c.keep_alive_interval = c.idle_timeout
             }),
             ("idle_timeout", |c| c.idle_timeout = Duration::MAX),
+            ("max_handshakes", |c| c.max_handshakes = 0),
+            ("max_handshakes_per_address", |c| {
+                c.max_handshakes_per_address = 0
+            }),
+            ("max_handshakes_per_address", |c| {
+                c.max_handshakes_per_address = c.max_handshakes + 1
+            }),
             ("close_timeout", |c| c.close_timeout = Duration::ZERO),
         ];
         for (field, break_it) in cases {

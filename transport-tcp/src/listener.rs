@@ -6,10 +6,10 @@ use crate::connection::{TcpConnection, close};
 use crate::http2::{self, Http2Connections, Http2Stream};
 use crate::link::Link;
 use async_trait::async_trait;
-use datafusion_transport_core::IoRuntime;
 use datafusion_transport_core::connection::{Connection, Listener};
 use datafusion_transport_core::error::{ErrorKind, TransportError};
 use datafusion_transport_core::tls::ServerTls;
+use datafusion_transport_core::{IoRuntime, Places};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
@@ -30,6 +30,7 @@ pub struct TcpListener {
     io: IoRuntime,
     accepted: mpsc::Receiver<TcpConnection>,
     made: Arc<Made>,
+    places: Places,
     /// Aborted with this, and with it the port is closed.
     admission: Option<AbortOnDropHandle<()>>,
 }
@@ -179,6 +180,7 @@ impl TcpListener {
             Arc::clone(&made),
             io.clone(),
         );
+        let places = admission.places().clone();
         let task = io.handle().spawn(admission.run(port));
         Self {
             local,
@@ -186,6 +188,7 @@ impl TcpListener {
             io: io.clone(),
             accepted,
             made,
+            places,
             admission: Some(AbortOnDropHandle::new(task)),
         }
     }
@@ -205,6 +208,11 @@ impl TcpListener {
             Local::Tcp(addr, _) => Some(*addr),
             Local::Unix(_) | Local::Gone(_) => None,
         }
+    }
+
+    /// Handshakes in progress now: at most [`TcpConfig::max_handshakes`].
+    pub fn handshakes(&self) -> usize {
+        self.places.taken()
     }
 }
 

@@ -42,12 +42,14 @@ pub(super) async fn receive(
     let call = match request {
         Ok(Ok(call)) => call,
         Ok(Err(err)) => {
-            tracing::warn!(%err, "refused a call");
+            state.refused.warn(format_args!("refused a call: {err}"));
             fail(&mut writer, &mut reader, &err.into()).await;
             return None;
         }
         Err(_) => {
-            tracing::warn!(limit = ?state.request_timeout, "a call's request did not arrive in time");
+            let (peer, limit) = (reader.peer(), state.request_timeout);
+            let late = format_args!("a call's request from {peer} did not arrive within {limit:?}");
+            state.late.warn(late);
             writer.reset(StreamCode::CANCELLED);
             return None;
         }

@@ -18,6 +18,7 @@ use crate::runtime::IoRuntime;
 use crate::server::connection::serve_connection;
 use crate::server::tasks::TaskTable;
 use crate::service::WorkerService;
+use crate::throttle::Throttle;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,6 +94,8 @@ impl ServerBuilder {
             closing: CancellationToken::new(),
             calls: TaskTracker::new(),
             connections: AtomicUsize::new(0),
+            refused: Throttle::default(),
+            late: Throttle::default(),
         });
         let mut listeners = JoinSet::new();
         for listener in self.listeners {
@@ -117,6 +120,9 @@ struct ServerState {
     closing: CancellationToken,
     calls: TaskTracker,
     connections: AtomicUsize,
+    /// Calls refused for what they say, and given up for what they don't.
+    refused: Throttle,
+    late: Throttle,
 }
 
 /// A running server. Dropping it closes all connections at once.

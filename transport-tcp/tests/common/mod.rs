@@ -15,10 +15,11 @@ pub use datafusion_transport_core::testing::{Authority, DEADLINE, drain, send, s
 use datafusion_transport_tcp::{ClientTls, ServerTls, TcpConfig, TcpConnector, TcpListener};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tracing::subscriber::DefaultGuard;
+use tracing::Dispatch;
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use url::Url;
 
 /// The runtime of the test itself.
@@ -119,10 +120,15 @@ pub struct Log {
 
 impl Log {
     pub fn capture() -> Self {
+        // With one subscriber alone, a thread without any could turn a line off for all (tracing-core, `JustOne`).
+        static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
+        ANOTHER.get_or_init(|| Dispatch::new(NoSubscriber::new()));
         let text = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&text);
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
+            // Warnings of one kind come once a second; the others are at this level.
+            .with_max_level(tracing::Level::DEBUG)
             .with_writer(move || Sink(Arc::clone(&sink)))
             .finish();
         let _guard = tracing::subscriber::set_default(subscriber);
@@ -132,12 +138,7 @@ impl Log {
     /// Waits for a line with all of these words.
     pub async fn wait_for(&self, words: &[&str]) {
         let found = async {
-            loop {
-                let text = String::from_utf8(self.text.lock().unwrap().clone()).unwrap();
-                let has_all = |line: &str| words.iter().all(|words| line.contains(words));
-                if text.lines().any(has_all) {
-                    return;
-                }
+            while self.lines(words) == 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -145,6 +146,13 @@ impl Log {
             let text = self.text.lock().unwrap();
             panic!("no {words:?} in:\n{}", String::from_utf8_lossy(&text));
         }
+    }
+
+    /// How many lines have all of these words.
+    pub fn lines(&self, words: &[&str]) -> usize {
+        let text = String::from_utf8(self.text.lock().unwrap().clone()).unwrap();
+        let has_all = |line: &&str| words.iter().all(|words| line.contains(words));
+        text.lines().filter(has_all).count()
     }
 
     pub fn clear(&self) {
