@@ -12,7 +12,7 @@ use datafusion_transport_core::testing::{DEADLINE, Flood, first_packets};
 use datafusion_transport_quic::{QuicConfig, QuicConnector, QuicListener};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 
@@ -135,6 +135,28 @@ async fn in_progress(listener: &QuicListener, count: usize) {
         }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handshake_that_nobody_goes_on_with_ends_in_time() {
+    let authority = Authority::new();
+    let config = QuicConfig {
+        handshake_timeout: Duration::from_millis(300),
+        ..config()
+    };
+    let listener = listen(config.clone(), authority.server("127.0.0.1"));
+    let packets = first_packets(Arc::new(connector(&authority)), 1).await;
+    let peer = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let began = Instant::now();
+    let packet = packets.first().unwrap();
+    peer.send_to(packet, listener.local_addr()).await.unwrap();
+    in_progress(&listener, 1).await;
+    in_progress(&listener, 0).await;
+    let took = began.elapsed();
+    assert!(
+        (config.handshake_timeout..DEADLINE / 2).contains(&took),
+        "{took:?}"
+    );
 }
 
 /// Everybody is asked to show that it receives at its address.

@@ -311,6 +311,38 @@ async fn one_that_does_not_say_what_it_is_is_closed_in_time() {
     assert!(began.elapsed() >= config.handshake_timeout);
 }
 
+/// As many as wait for the other server are kept, and one more for as long as a handshake may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn http2_connections_that_nobody_takes_are_closed() {
+    const BACKLOG: usize = 64;
+    let config = TcpConfig {
+        handshake_timeout: Duration::from_millis(300),
+        ..TcpConfig::default()
+    };
+    let (listener, mut http2, addr) = shared(config, None);
+    let mut clients = Vec::new();
+    for _ in 0..=BACKLOG {
+        let mut client = TcpStream::connect(addr).await.unwrap();
+        client.write_all(PREFACE).await.unwrap();
+        clients.push(client);
+    }
+    let is_closed = |client: &TcpStream| match client.try_read(&mut [0]) {
+        Ok(read) => read == 0,
+        Err(err) => err.kind() != std::io::ErrorKind::WouldBlock,
+    };
+    let closed = || clients.iter().filter(|client| is_closed(client)).count();
+    soon(async {
+        while closed() == 0 || listener.handshakes() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    assert_eq!(1, closed());
+    for _ in 0..BACKLOG {
+        soon(http2.accept()).await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_outlive_the_listener() {
     let (mut listener, mut http2, addr) = shared(TcpConfig::default(), None);

@@ -239,6 +239,16 @@ mod tests {
         assert!(matches!(table.find(&key(1, 2)), Lookup::Unknown));
     }
 
+    #[test]
+    fn queries_that_are_over_take_bounded_memory() {
+        let table = TaskTable::default();
+        for query in 0..3 * MAX_REMEMBERED as u128 {
+            table.insert(key(query, 1)).end();
+        }
+        assert!((1..=MAX_REMEMBERED).contains(&table.shared.lock().over.len()));
+        assert_eq!(0, table.len());
+    }
+
     #[tokio::test]
     async fn partitions_learn_how_their_task_ended() {
         let table = TaskTable::default();

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod limits;
 mod shaped;
 
 use super::*;

@@ -194,14 +194,19 @@ pub async fn first_packets(connector: Arc<dyn Connector>, count: usize) -> Vec<V
             let mut packet = vec![0; 1500];
             let length = soon(sink.recv(&mut packet)).await.unwrap();
             packet.truncate(length);
-            // The destination's connection ID, new for each connection: what else comes are repetitions and farewells.
-            let id_length = packet.get(5).copied().unwrap_or(0);
-            let id = packet.get(6..6 + usize::from(id_length));
-            if known.insert(id.unwrap_or_default().to_vec()) {
+            if is_first(&packet, &mut known) {
                 packets.push(packet);
                 break;
             }
         }
     }
     packets
+}
+
+/// Whether it is to a connection ID that is not known yet: what else comes are repetitions, farewells, and empty datagrams
+/// that only ask whether anybody is here.
+fn is_first(packet: &[u8], known: &mut HashSet<Vec<u8>>) -> bool {
+    let id_length = packet.get(5).copied().unwrap_or(0);
+    let id = packet.get(6..6 + usize::from(id_length));
+    id.is_some_and(|id| known.insert(id.to_vec()))
 }

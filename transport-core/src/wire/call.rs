@@ -408,6 +408,32 @@ mod tests {
         assert!(err.to_string().contains("C-5"), "{err}");
     }
 
+    /// The engine would make a channel for each.
+    #[test]
+    fn too_many_partitions_are_refused() {
+        let release = |partitions| {
+            let key = TaskKey {
+                query_id: Uuid::from_u128(7),
+                stage_id: 3,
+                task_number: 2,
+            };
+            let task = TaskMessage {
+                key: Some(encode_task_key(key)),
+                partition_start: 0,
+                partition_end: 1,
+                head: Some(HeadMessage::BroadcastPartitions(partitions)),
+            };
+            let call = CallMessage {
+                headers: vec![],
+                method: Some(Method::Release(task)),
+            };
+            decode_call(&call.encode_to_vec()).map(drop)
+        };
+        release(MAX_PARTITIONS).unwrap();
+        let err = release(MAX_PARTITIONS + 1).unwrap_err().to_string();
+        assert!(err.contains("1048577") && err.contains("1048576"), "{err}");
+    }
+
     #[test]
     fn an_unknown_method_is_named_as_such() {
         let err = decode_call(&[]).err().unwrap();

@@ -340,6 +340,16 @@ mod tests {
     }
 
     #[test]
+    fn a_length_alone_of_a_control_frame_allocates_less() {
+        let header = FrameHeader::new(FrameKind::Call, 1 << 28);
+        let mut assembler = FrameAssembler::new(1 << 28);
+        let mut chunk = Bytes::copy_from_slice(&header.encode());
+        assert!(assembler.push(&mut chunk).unwrap().is_none());
+        let capacity = assembler.current.as_ref().unwrap().1.capacity();
+        assert!(capacity as u64 <= EAGER_CONTROL_BYTES * 9 / 8 + 64);
+    }
+
+    #[test]
     fn a_control_frame_over_the_limit_is_refused_before_its_payload() {
         let header = FrameHeader::new(FrameKind::Call, 17);
         let mut assembler = FrameAssembler::new(16);

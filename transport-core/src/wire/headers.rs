@@ -72,6 +72,21 @@ mod tests {
         }
     }
 
+    /// The table of a header map has a limit of its own.
+    #[test]
+    fn too_many_names_are_refused() {
+        let named = |count: usize| {
+            let messages = (0..count).map(|number| HeaderMessage {
+                name: format!("x-{number}"),
+                value: vec![],
+            });
+            decode_headers(messages.collect()).map(|headers| headers.len())
+        };
+        assert_eq!(10_000, named(10_000).unwrap());
+        let err = named(40_000).unwrap_err().to_string();
+        assert!(err.contains("too many headers"), "{err}");
+    }
+
     #[test]
     fn repeated_binary_and_large_values_arrive_identical() {
         let mut headers = HeaderMap::new();

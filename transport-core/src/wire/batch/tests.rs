@@ -462,6 +462,22 @@ fn what_is_no_single_batch_is_refused() {
     refused(&second); // A batch before its schema.
 }
 
+/// Decoders descend by recursion: a peer must not choose how deep.
+#[test]
+fn deep_nesting_is_refused_by_its_reader() {
+    let nested = |depth: usize| {
+        let list = |inner| DataType::List(Arc::new(Field::new("item", inner, true)));
+        let data_type = (0..depth).fold(DataType::Int32, |inner, _| list(inner));
+        let batch = RecordBatch::try_from_iter([("a", new_empty_array(&data_type))]).unwrap();
+        let mut encoder = BatchEncoder::try_new(&batch.schema(), Compression::None).unwrap();
+        let payload = payload_of(&mut encoder, &batch);
+        BatchDecoder::new().decode(payload).map(drop)
+    };
+    nested(50).unwrap();
+    let err = nested(100).unwrap_err().to_string();
+    assert!(err.contains("depth"), "{err}");
+}
+
 /// A few bytes that claim to be many. (arrow-rs#10521)
 #[test]
 fn an_impossible_uncompressed_size_is_refused_before_it_is_allocated() {
