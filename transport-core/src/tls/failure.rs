@@ -29,7 +29,10 @@ pub fn explain(err: &Error, protocol: &[u8]) -> String {
     let words = match err {
         Error::InvalidMessage(_) => NOT_TLS.into(),
         Error::InvalidCertificate(CertificateError::Other(cause)) => {
-            return format!("{} ({cause})", refused(AlertDescription::CertificateUnknown));
+            return format!(
+                "{} ({cause})",
+                refused(AlertDescription::CertificateUnknown)
+            );
         }
         Error::InvalidCertificate(err) => refused(AlertDescription::from(err.clone())),
         Error::NoCertificatesPresented => refused(AlertDescription::CertificateRequired),
