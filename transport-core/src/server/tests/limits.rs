@@ -71,7 +71,7 @@ async fn a_request_over_the_limit_is_refused_before_it_arrives() {
     for length in [MAX_CONTROL_BYTES + 1, FrameHeader::MAX_PAYLOAD_BYTES] {
         let header = FrameHeader::new(FrameKind::Call, length).encode();
         let stream = say(&connection, &header).await;
-        let mut reader = FrameReader::new(stream.recv, "test", "worker".into());
+        let mut reader = FrameReader::new(stream.recv, "test", "worker");
         let frame = soon(reader.next()).await.unwrap().unwrap();
         assert_eq!(FrameKind::Error, frame.header.kind);
         let text = String::from_utf8_lossy(&frame.payload).into_owned();
@@ -86,7 +86,7 @@ async fn a_call_that_its_peer_does_not_end_is_let_go() {
     let mut request = VecDeque::new();
     put_frame(&mut request, FrameKind::Call, 0, Bytes::new());
     let stream = say(&connection, &request.pop_front().unwrap()).await;
-    let mut reader = FrameReader::new(stream.recv, "test", "worker".into());
+    let mut reader = FrameReader::new(stream.recv, "test", "worker");
     let frame = soon(reader.next()).await.unwrap().unwrap();
     assert_eq!(FrameKind::Error, frame.header.kind);
     assert_eq!(1, server.stats().calls);
