@@ -1,10 +1,11 @@
 //! The documents name what there is: every case, and no other.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use datafusion_transport_tests::{Case, channel, cluster, connection};
 use std::collections::BTreeSet;
 
 const CONTRACT: &str = include_str!("../../docs/contract.md");
+const LIMITS: &str = include_str!("../../docs/limits.md");
 
 /// The part of the document under a heading.
 fn section(heading: &str) -> &'static str {
@@ -89,4 +90,27 @@ fn the_errors_of_certificates_are_the_documented_ones() {
 fn unwrapped(source: &str) -> String {
     let lines = source.split("\\\n").map(str::trim_start);
     lines.collect()
+}
+
+/// Each limit has the test that its row names.
+#[test]
+fn every_limit_has_its_test() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let rows = LIMITS.lines().filter(|line| line.starts_with("| "));
+    let rows = rows.filter(|line| !line.starts_with("| limit "));
+    let mut tests = 0;
+    for row in rows {
+        let cell = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        if cell.starts_with("none") {
+            continue;
+        }
+        let quoted: Vec<_> = cell.split('`').skip(1).step_by(2).collect();
+        let [file, test] = quoted[..] else {
+            panic!("{cell} is no file and test");
+        };
+        let code = std::fs::read_to_string(root.join(file)).expect(file);
+        assert!(code.contains(&format!("fn {test}(")), "no {test} in {file}");
+        tests += 1;
+    }
+    assert!(tests > 30, "{tests}");
 }

@@ -86,6 +86,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn of_many_addresses_the_first_are_tried() {
+        let (tried, ports) = std::sync::mpsc::channel();
+        let attempt = move |address: SocketAddr| {
+            tried.send(usize::from(address.port())).unwrap();
+            async { Err::<(), _>(error(ErrorKind::Connect)) }
+        };
+        assert!(race(addresses(100), attempt).await.is_err());
+        let ports: Vec<_> = ports.iter().collect();
+        assert_eq!((1..=MAX_ADDRESSES).collect::<Vec<_>>(), ports);
+    }
+
+    #[tokio::test]
     async fn the_most_telling_error_is_kept() {
         let attempt = |address: SocketAddr| async move {
             match address.port() {

@@ -145,6 +145,58 @@ async fn unix_sockets_are_bounded_too() {
     }
 }
 
+/// Whether the listener has, as far as is known here. Reads what it said before.
+fn is_closed(socket: &TcpStream) -> bool {
+    loop {
+        match socket.try_read(&mut [0; 64]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(err) => return err.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// They wait in their handshakes' places, beyond those that the listener keeps for whoever accepts.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_nobody_accepts_are_bounded() {
+    const BACKLOG: usize = 64;
+    const TOO_MANY: usize = 8;
+    let mut listener = listen(config(), None);
+    let addr = listener.local_addr().unwrap();
+    let share = config().max_handshakes_per_address;
+    let mut clients = Vec::new();
+    for _ in 0..BACKLOG + share + TOO_MANY {
+        let mut client = connect_from([127, 0, 0, 2], addr).await;
+        client.write_all(PREAMBLE).await.unwrap();
+        soon(client.read_exact(&mut [0; 32])).await.unwrap();
+        clients.push(client);
+    }
+    let given_up = || clients.iter().filter(|client| is_closed(client)).count();
+    soon(async {
+        while given_up() < TOO_MANY {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    let mut kept = Vec::new();
+    for _ in 0..BACKLOG + share {
+        kept.push(soon(listener.accept()).await.unwrap());
+    }
+    in_progress(&listener, 0).await;
+    assert_eq!(TOO_MANY, given_up());
+}
+
+/// It was told why, and gets a moment to read it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_was_turned_away_keeps_no_place() {
+    let listener = listen(config(), None);
+    let mut peer = connect_from([127, 0, 0, 2], listener.local_addr().unwrap()).await;
+    peer.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    in_progress(&listener, 1).await;
+    in_progress(&listener, 0).await;
+    drop(peer);
+}
+
 /// Of warnings: level debug has each failure.
 #[tokio::test]
 async fn the_log_is_not_flooded() {

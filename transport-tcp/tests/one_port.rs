@@ -227,6 +227,26 @@ async fn a_refusal_waits_for_the_request() {
     panic!("it waits although the request is there");
 }
 
+/// This one sends much, and asks for nothing.
+#[tokio::test]
+async fn a_refusal_reads_no_more_than_a_request_needs() {
+    const WAIT: Duration = Duration::from_millis(500);
+    // A frame of a kind that nobody knows, longer than all that is read.
+    let filler = [&[0, 0x60, 0, 99, 0, 0, 0, 0, 0][..], &[0; 0x6000]].concat();
+    let listener = listen(TcpConfig::default(), None);
+    // Not at the first try where the machine is busy.
+    for _ in 0..20 {
+        let began = Instant::now();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await;
+        let says = [PREFACE, SETTINGS, &filler].concat();
+        refused_in_words(&answer(client.unwrap(), &says).await, "no gRPC");
+        if began.elapsed() < WAIT {
+            return;
+        }
+    }
+    panic!("it waits for a request although it was sent too much");
+}
+
 /// Without the option `h2` is not even agreed on.
 #[tokio::test(flavor = "multi_thread")]
 async fn http2_over_tls_is_refused_where_nobody_serves_it() {

@@ -82,8 +82,8 @@ mod tests {
             });
             decode_headers(messages.collect()).map(|headers| headers.len())
         };
-        assert_eq!(10_000, named(10_000).unwrap());
-        let err = named(40_000).unwrap_err().to_string();
+        assert_eq!(24_576, named(24_576).unwrap());
+        let err = named(24_577).unwrap_err().to_string();
         assert!(err.contains("too many headers"), "{err}");
     }
 

@@ -8,12 +8,17 @@ use crate::framed::{FrameReader, MAX_CONTROL_BYTES};
 use crate::memory::MemoryNetwork;
 use crate::runtime::IoRuntime;
 use crate::server::{Server, ServerHandle};
+use crate::wire::call::TaskCalls;
 use crate::wire::frame::{FrameHeader, FrameKind, put_frame};
 use bytes::Bytes;
+use datafusion::prelude::SessionContext;
+use datafusion_distributed::{ExecuteTaskRequest, ProducerHead, TaskKey};
+use http::HeaderMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
+use uuid::Uuid;
 
 const PATIENCE: Duration = Duration::from_millis(100);
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -77,6 +82,31 @@ async fn a_request_over_the_limit_is_refused_before_it_arrives() {
         let text = String::from_utf8_lossy(&frame.payload).into_owned();
         assert!(text.contains("F-7"), "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_release_of_a_task_that_never_comes_is_answered() {
+    let (_server, connection) = serve().await;
+    let request = ExecuteTaskRequest {
+        task_key: TaskKey {
+            query_id: Uuid::from_u128(1),
+            stage_id: 1,
+            task_number: 0,
+        },
+        target_partition_start: 0,
+        target_partition_end: 4,
+        producer_head: ProducerHead::None,
+    };
+    let ctx = SessionContext::new().task_ctx();
+    let calls = TaskCalls::try_new(&HeaderMap::new(), request, &ctx).unwrap();
+    let mut release = VecDeque::new();
+    put_frame(&mut release, FrameKind::Call, 0, calls.release(0..4).into());
+    let began = Instant::now();
+    let stream = say(&connection, &release.pop_front().unwrap()).await;
+    let mut reader = FrameReader::new(stream.recv, "test", "worker");
+    let frame = soon(reader.next()).await.unwrap().unwrap();
+    assert_eq!(FrameKind::End, frame.header.kind);
+    assert!(began.elapsed() < DEADLINE / 2);
 }
 
 /// It was answered, with an error here, and its peer keeps its own half open: 10 s, to be sure that the answer arrives.

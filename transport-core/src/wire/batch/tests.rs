@@ -473,8 +473,8 @@ fn deep_nesting_is_refused_by_its_reader() {
         let payload = payload_of(&mut encoder, &batch);
         BatchDecoder::new().decode(payload).map(drop)
     };
-    nested(50).unwrap();
-    let err = nested(100).unwrap_err().to_string();
+    nested(60).unwrap();
+    let err = nested(61).unwrap_err().to_string();
     assert!(err.contains("depth"), "{err}");
 }
 
