@@ -284,7 +284,7 @@ impl Admission {
             () = place.lost() => {
                 let origin = place.origin();
                 self.warnings.given_up.warn(format_args!(
-                    "QUIC handshake with {peer} given up for a newer one: too many are in progress, and of {origin} most"
+                    "QUIC handshake with {peer} given up for a newer one: too many are in progress, and of {origin} most (max_handshakes, max_handshakes_per_address)"
                 ));
             }
         }

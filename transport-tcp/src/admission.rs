@@ -107,7 +107,7 @@ impl Admission {
             () = place.lost() => {
                 let origin = place.origin();
                 self.warnings.given_up.warn(format_args!(
-                    "TCP handshake with {peer} given up for a newer one: too many are in progress, and of {origin} most"
+                    "TCP handshake with {peer} given up for a newer one: too many are in progress, and of {origin} most (max_handshakes, max_handshakes_per_address)"
                 ));
             }
         }
