@@ -76,7 +76,7 @@ pub async fn a_worker_that_ends_names_itself(t: Kit) {
     let err = cut(stream, SOON).await.to_string();
     assert!(
         err.contains(rig.url.as_str().trim_end_matches('/')),
-        "{err}"
+        "the worker is not named: {err}"
     );
 }
 

@@ -137,7 +137,7 @@ impl Served for Serving {
 const SHORTCOMINGS: &[(&str, Symptom, &str)] = &[
     (
         "calls::large_headers_arrive",
-        Symptom::Fails("COMPRESSION_ERROR"),
+        Symptom::Fails(PLAN_REFUSED),
         HTTP2_LIMIT,
     ),
     (
@@ -197,7 +197,7 @@ const SHORTCOMINGS: &[(&str, Symptom, &str)] = &[
     ),
     (
         "errors::a_panic_at_the_start_is_an_error",
-        Symptom::Fails("cancelled"),
+        Symptom::Fails("the panic's message is lost"),
         PANIC_RESETS,
     ),
     (
@@ -232,12 +232,12 @@ const SHORTCOMINGS: &[(&str, Symptom, &str)] = &[
     ),
     (
         "losses::a_worker_that_ends_names_itself",
-        Symptom::Fails("h2 protocol error"),
+        Symptom::Fails("the worker is not named"),
         NO_NAME,
     ),
     (
         "losses::a_worker_that_came_back_is_reached",
-        Symptom::Rarely("operation was canceled"),
+        Symptom::Rarely(PLAN_REFUSED),
         STALE_CONNECTION,
     ),
     (
@@ -284,6 +284,9 @@ const SHORTCOMINGS: &[(&str, Symptom, &str)] = &[
 
 /// What a released producer's failure says.
 const STILL_PRODUCED: &str = "the partition's producer is dropped";
+
+/// What the failure of a plan's call says before its cause, which depends on what the connection notices first.
+const PLAN_REFUSED: &str = "the plan is accepted";
 
 const HTTP2_LIMIT: &str = "HTTP/2 servers take 16 KiB of headers by default";
 const ABORTED: &str = "the client's task that would start and cancel the call is aborted with its last stream; \
