@@ -1,4 +1,4 @@
-//! [`Link`]: a TUN device that gives every packet back to this host, late, and with some missing.
+//! A link: a TUN device that gives every packet back to this host, late, and with some missing.
 //!
 //! A packet to [`DISTANT`] leaves by the device, is held for the delay, and comes back with its two addresses exchanged: as
 //! if from [`DISTANT`] to [`NEAR`]. So a client that connects to `DISTANT` meets the server that listens at `NEAR`, each sees the other

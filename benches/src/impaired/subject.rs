@@ -1,4 +1,4 @@
-//! [`Across`]: a transport whose worker is beyond the link.
+//! The transports that are measured, their workers beyond the link.
 
 use super::link::{DISTANT, NEAR};
 use crate::grpc::{Grpc, Security, Windows};
